@@ -1,0 +1,283 @@
+//! Durable storage: one contract, kept by every implementation.
+//!
+//! ```text
+//!              rows (bulk)                      catalog (few, small)
+//!   ┌──────────────────────────────┐   ┌───────────────────────────────────┐
+//!   │ positions, frontiers, states,│   │ leases, heads, counters, pipelines│
+//!   │ chunks, epoch records        │   │ and their partitions, sink files  │
+//!   └──────────────▲───────────────┘   └─────────────▲─────────────────────┘
+//!                  │ get, get_many, scan              │ read_catalog, commit_catalog
+//!                  └────────── commit_epoch ──────────┘
+//!                    checks lease and head, writes all or nothing
+//! ```
+//!
+//! The contract. An implementation:
+//!
+//! 1. MUST commit an epoch whole or not at all: rows, sink bytes and the new head together.
+//! 2. MUST refuse an epoch whose lease is not the partition's lease row at the moment of decision,
+//!    and one that is not the successor of the partition's head; nothing of it is ever visible.
+//! 3. MUST answer [`CommitOutcome::Committed`] only after the epoch survives a kill of the process
+//!    and a loss of power.
+//! 4. MUST let every read or scan that begins after that answer see the epoch.
+//! 5. MUST take two epochs of one partition in the order in which they were submitted; when the
+//!    first is refused the second is too.
+//! 6. MUST append an epoch's sink bytes to each file exactly once, without gap and in the order of
+//!    decision, whatever happens between decision and append.
+//! 7. MUST apply a catalog change whole and durably or refuse it whole, by its expectations.
+//! 8. MUST never read a clock and never assume that its process is the only one with a lease.
+//! 9. MUST tell damage by partition and epoch, and never start a partition afresh because of it.
+//!
+//! `contract.rs` is the suite that every implementation passes.
+
+pub mod codec;
+#[cfg(any(test, feature = "contract-suite"))]
+pub mod contract;
+pub mod embedded;
+pub mod keys;
+pub mod leases;
+pub mod memory;
+pub mod rows;
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+
+use crate::types::epoch::{EpochCommit, Head};
+use crate::types::ids::{EpochId, Generation, LeaseId, PartitionId, SinkFileId};
+use crate::types::lease::Lease;
+
+/// A row as it is stored: key and value.
+pub type StoredRow = (Vec<u8>, Vec<u8>);
+
+/// Durable storage. See the module's documentation for the contract.
+pub trait Storage: Send + Sync {
+    /// The value of a row, or `None`.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
+
+    /// The values of many rows, in the order of `keys`.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    fn get_many(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StorageError>;
+
+    /// Rows with `start <= key < end`, in the order of their keys, at most `limit`.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Vec<StoredRow>, StorageError>;
+
+    /// The partition's last decided epoch.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails, or [`StorageError::Damaged`] when the partition is damaged.
+    fn head(&self, partition: PartitionId) -> Result<Head, StorageError>;
+
+    /// Hands an epoch to the committer and returns at once. A job may submit its next epoch before
+    /// the last one is decided (rule 5).
+    fn submit_epoch(&self, lease: Lease, commit: EpochCommit) -> CommitTicket;
+
+    /// Submits an epoch and waits for the decision.
+    ///
+    /// # Errors
+    ///
+    /// As [`CommitTicket::wait`].
+    fn commit_epoch(
+        &self,
+        lease: Lease,
+        commit: EpochCommit,
+    ) -> Result<CommitOutcome, StorageError> {
+        self.submit_epoch(lease, commit).wait()
+    }
+
+    /// The value of a catalog row, or `None`.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    fn read_catalog(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
+
+    /// All catalog rows whose keys begin with `prefix`, in the order of their keys.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    fn scan_catalog(&self, prefix: &[u8]) -> Result<Vec<StoredRow>, StorageError>;
+
+    /// Writes catalog rows if every expectation holds; durable when it returns.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    fn commit_catalog(&self, change: &CatalogChange) -> Result<CatalogOutcome, StorageError>;
+
+    /// Takes a file under the committer's care, or finds it again. Only epochs append to it.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::SinkFile`] when the file can't be opened or does not end where the store
+    /// committed to: somebody else wrote to it, cut it, or it was there before the store.
+    fn open_sink_file(&self, path: &Path) -> Result<SinkFileId, StorageError>;
+
+    /// Brings everything decided to its place (rows, sink files) and syncs it. Returns when done.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    fn settle(&self) -> Result<(), StorageError>;
+}
+
+/// What became of an epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommitOutcome {
+    /// Decided and durable; the partition's new head.
+    Committed(Head),
+    /// Nothing of it was or will be visible.
+    Refused(Refusal),
+    /// The store could not tell. The job must end; its successor finds out from the head.
+    Unknown,
+}
+
+/// Why an epoch was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The partition's lease is another one, or none.
+    #[error("lease {held} of partition {partition} is over (current: {})", .current.map_or("none".to_owned(), |id| id.to_string()))]
+    LeaseLost {
+        /// The partition.
+        partition: PartitionId,
+        /// The lease that the epoch named.
+        held: LeaseId,
+        /// The partition's lease now.
+        current: Option<LeaseId>,
+    },
+    /// It does not follow the partition's head.
+    #[error("epoch {found} ({found_generation}) of partition {partition} is out of order, expected {expected}")]
+    OutOfOrder {
+        /// The partition.
+        partition: PartitionId,
+        /// What would have followed.
+        expected: EpochId,
+        /// What came.
+        found: EpochId,
+        /// Under which generation it came.
+        found_generation: Generation,
+    },
+}
+
+/// The answer to a submitted epoch, to be waited for.
+#[derive(Debug)]
+pub struct CommitTicket {
+    answer: mpsc::Receiver<Result<CommitOutcome, StorageError>>,
+}
+
+impl CommitTicket {
+    /// A ticket, and where its answer goes.
+    pub fn new() -> (CommitTicket, mpsc::SyncSender<Result<CommitOutcome, StorageError>>) {
+        let (sender, answer) = mpsc::sync_channel(1);
+        (CommitTicket { answer }, sender)
+    }
+
+    /// Waits for the decision.
+    ///
+    /// # Errors
+    ///
+    /// When the store failed before anything of the epoch could have been decided.
+    pub fn wait(self) -> Result<CommitOutcome, StorageError> {
+        // A committer that is gone without an answer may have decided.
+        self.answer.recv().unwrap_or(Ok(CommitOutcome::Unknown))
+    }
+}
+
+/// Catalog rows to write, and what must hold for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CatalogChange {
+    /// Rows and the values that they must have (`None`: must not exist).
+    pub expectations: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// Rows and their new values (`None`: remove).
+    pub writes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+/// What became of a catalog change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CatalogOutcome {
+    /// Written and durable.
+    Committed,
+    /// An expectation did not hold; nothing was written.
+    Refused,
+}
+
+/// A failure of the store itself. Every one of them ends the job or the process: none is retried
+/// by the one that met it.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// Another process holds the data directory.
+    #[error("data directory {} is in use by {holder}; stop it or name another directory with --data", .path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// Who holds it, as far as its lock file tells.
+        holder: String,
+    },
+    /// A file or directory could not be opened, read, written or synced.
+    #[error("failed to {action} {}", .path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// A store underneath failed.
+    #[error("{store} failed to {action}")]
+    Backend {
+        /// Which store.
+        store: &'static str,
+        /// What was tried.
+        action: &'static str,
+        /// Why it failed.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A partition's stored rows contradict each other. Other partitions go on.
+    #[error("partition {partition} is damaged at epoch {epoch}: {finding}; restore the data directory from a backup")]
+    Damaged {
+        /// The partition.
+        partition: PartitionId,
+        /// The first epoch that can't be trusted.
+        epoch: EpochId,
+        /// What was found.
+        finding: String,
+    },
+    /// The two halves of a data directory do not belong together.
+    #[error("the stores in {} do not belong together ({decisions} and {bulk}); restore both from one backup", .path.display())]
+    MixedStores {
+        /// The directory.
+        path: PathBuf,
+        /// Store id that the decisions carry.
+        decisions: String,
+        /// Store id that the bulk rows carry.
+        bulk: String,
+    },
+    /// A stored value has a format that this release does not know, or does not decode.
+    #[error("{what} can't be decoded: {finding}")]
+    Undecodable {
+        /// Which kind of value, and whose.
+        what: String,
+        /// What was wrong.
+        finding: String,
+    },
+    /// A sink's file is not as the store left it.
+    #[error("sink file {}: {finding}", .path.display())]
+    SinkFile {
+        /// The file.
+        path: PathBuf,
+        /// What was found and what to do.
+        finding: String,
+    },
+}

@@ -1,0 +1,211 @@
+//! What one epoch commits: inputs read, state, outputs, all or none.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::types::batch::Timestamp;
+use crate::types::column::Column;
+use crate::types::digest::Digest;
+use crate::types::ids::{EpochId, Generation, LaneId, MessageId, PartitionId, SinkFileId, StreamId};
+
+/// The first 16 bytes of the BLAKE3 hash of some bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Checksum(pub [u8; 16]);
+
+impl Checksum {
+    /// The checksum of `bytes`.
+    pub fn of(bytes: &[u8]) -> Checksum {
+        Checksum::finish(&mut blake3::Hasher::new().update(bytes).clone())
+    }
+
+    /// The checksum of all that `hasher` was fed.
+    pub fn finish(hasher: &mut blake3::Hasher) -> Checksum {
+        let mut checksum = [0; 16];
+        checksum.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        Checksum(checksum)
+    }
+}
+
+impl fmt::Debug for Checksum {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in self.0 {
+            write!(formatter, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Where a partition stands: its last decided epoch. The default is the head of a partition that
+/// has committed nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// The generation of the job that committed it.
+    pub generation: Generation,
+    /// The epoch.
+    pub epoch: EpochId,
+    /// Checksum of the epoch's entry, which binds the chain of entries together.
+    pub checksum: Checksum,
+}
+
+impl Default for Head {
+    fn default() -> Head {
+        Head {
+            generation: Generation(0),
+            epoch: EpochId::NONE,
+            checksum: Checksum::default(),
+        }
+    }
+}
+
+/// Everything that one epoch of one partition changes. Storage writes it whole or not at all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpochCommit {
+    /// The partition whose job made the epoch.
+    pub partition: PartitionId,
+    /// Which of the partition's jobs.
+    pub generation: Generation,
+    /// The epoch: one more than the partition's head.
+    pub epoch: EpochId,
+    /// The new position in the partition's source, as the source encodes it.
+    pub source_position: Option<Vec<u8>>,
+    /// How far the job has read in each lane that it moved on in.
+    pub frontiers: Vec<FrontierAdvance>,
+    /// New state values; each (state, key) at most once.
+    pub states: Vec<StateChange>,
+    /// Messages for other partitions, one chunk for each lane that got any.
+    pub chunks: Vec<LaneChunk>,
+    /// Chunks of the partition's own lanes that every reader has passed.
+    pub trims: Vec<LaneTrim>,
+    /// Rows of synchronous file sinks.
+    pub appends: Vec<SinkAppend>,
+    /// What the epoch was, for those who look at it later.
+    pub record: EpochRecord,
+}
+
+/// A reader's new position in a lane: the last message that it has processed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrontierAdvance {
+    /// The lane.
+    pub lane: LaneId,
+    /// Epoch of the last message processed.
+    pub epoch: EpochId,
+    /// Index of the last message processed, in that epoch.
+    pub index: u32,
+}
+
+/// One key's new value in one named state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateChange {
+    /// The state's name, as the component declares it.
+    pub state: String,
+    /// The key.
+    pub key: Vec<u8>,
+    /// The value; `None` deletes the row.
+    pub value: Option<Vec<u8>>,
+}
+
+/// The messages that one epoch put into one lane.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneChunk {
+    /// The lane.
+    pub lane: LaneId,
+    /// Its messages, at least one.
+    pub messages: ChunkMessages,
+}
+
+/// Messages of one epoch in one lane, as columns. The id of message `i` is (producer partition,
+/// epoch of the chunk, `indexes[i]`).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkMessages {
+    /// Rising.
+    pub indexes: Vec<u32>,
+    /// 64-bit hash of each key (see [`key_hash`]).
+    pub key_hashes: Vec<u64>,
+    /// Keys.
+    pub keys: Column,
+    /// Event times.
+    pub event_times: Vec<Timestamp>,
+    /// Payloads.
+    pub payloads: Column,
+}
+
+impl ChunkMessages {
+    /// How many messages there are.
+    pub fn len(&self) -> usize {
+        self.indexes.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.indexes.is_empty()
+    }
+
+    /// About how much memory the messages take, in bytes.
+    pub fn size_bytes(&self) -> usize {
+        self.keys.bytes.len() + self.payloads.bytes.len() + self.len() * (4 + 8 + 4 + 8 + 4)
+    }
+}
+
+/// The hash by which keys are spread over partitions: XXH3-64 of the key's bytes, seed 0. The same
+/// in every release.
+pub fn key_hash(key: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(key)
+}
+
+/// The chunk of `epoch` in `lane` is no longer needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneTrim {
+    /// The lane.
+    pub lane: LaneId,
+    /// The epoch whose chunk goes.
+    pub epoch: EpochId,
+}
+
+/// Bytes that the epoch appends to a sink's file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkAppend {
+    /// The file, as [`crate::storage::Storage::open_sink_file`] named it.
+    pub file: SinkFileId,
+    /// Whole rows.
+    pub bytes: Vec<u8>,
+}
+
+/// What an epoch was: counts, and digests that anybody can compute again from the same input.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct EpochRecord {
+    /// Number of the deployment in force.
+    pub deployment: u64,
+    /// Messages or source records read.
+    pub input_count: u64,
+    /// Messages emitted by the last computations of the chain.
+    pub output_count: u64,
+    /// Guest calls made.
+    pub batch_count: u64,
+    /// Fuel that the guest calls used.
+    pub fuel: u64,
+    /// Checksum over keys, times and payloads of the input, in order.
+    pub input_checksum: Checksum,
+    /// Checksum over the states read.
+    pub state_checksum: Checksum,
+    /// Checksum over streams, keys, times and payloads of the output, in order.
+    pub output_checksum: Checksum,
+}
+
+/// A message on its way through a job: its id is known once its epoch is sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageOrigin {
+    /// The stream that it is on.
+    pub stream: StreamId,
+    /// Its id.
+    pub id: MessageId,
+}
+
+/// What a partition's job runs: the component and its parameters, as the deployment row keeps them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComponentInForce {
+    /// The component.
+    pub digest: Digest,
+    /// Its parameters, as JSON.
+    pub parameters: String,
+}

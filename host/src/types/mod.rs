@@ -1,0 +1,9 @@
+//! Passive data: what the modules hand to each other. Nothing here acts, reads or writes.
+
+pub mod batch;
+pub mod column;
+pub mod digest;
+pub mod epoch;
+pub mod ids;
+pub mod lease;
+pub mod pipeline;

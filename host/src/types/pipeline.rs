@@ -1,0 +1,218 @@
+//! A pipeline as its file describes it: names resolved, units parsed, defaults filled in. Made by
+//! [`crate::config`]; checked by it as far as the file alone can tell.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::types::batch::ComputationKind;
+
+/// One pipeline: sources, computations, streams and sinks under one name.
+#[derive(Debug, Clone)]
+pub struct Pipeline {
+    /// Its name.
+    pub name: String,
+    /// The file that describes it.
+    pub file: PathBuf,
+    /// Components by name.
+    pub components: BTreeMap<String, ComponentReference>,
+    /// Sources by name. A source writes the stream of its own name.
+    pub sources: BTreeMap<String, SourceOptions>,
+    /// Computations by name.
+    pub computations: BTreeMap<String, ComputationOptions>,
+    /// Sinks by name.
+    pub sinks: BTreeMap<String, SinkOptions>,
+    /// How large epochs and batches may grow.
+    pub epoch: EpochLimits,
+}
+
+/// Where a component's bytes are.
+#[derive(Debug, Clone)]
+pub struct ComponentReference {
+    /// The file, made absolute against the pipeline file's folder.
+    pub path: PathBuf,
+    /// Line of the pipeline file that names it, for errors.
+    pub line: usize,
+}
+
+/// A source of records.
+#[derive(Debug, Clone)]
+pub struct SourceOptions {
+    /// Which connector, with its options.
+    pub connector: SourceConnector,
+    /// Line of the pipeline file where its table begins.
+    pub line: usize,
+}
+
+/// The source connectors.
+#[derive(Debug, Clone)]
+pub enum SourceConnector {
+    /// A file, read once to its end; what is appended later is read by the next run.
+    File {
+        /// Made absolute against the pipeline file's folder.
+        path: PathBuf,
+        /// How its bytes are cut into records.
+        format: RecordFormat,
+        /// The longest record accepted, in bytes.
+        max_record_bytes: usize,
+    },
+}
+
+/// How a file's bytes are cut into records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecordFormat {
+    /// Each line is a payload, without its end.
+    Lines,
+    /// Each row becomes a JSON object with the header's names.
+    Csv,
+    /// Each line is a JSON value, checked and passed on as it stands.
+    Jsonl,
+}
+
+/// A computation: a component in its place in the graph.
+#[derive(Debug, Clone)]
+pub struct ComputationOptions {
+    /// Name of its component.
+    pub component: String,
+    /// Map or transform.
+    pub kind: ComputationKind,
+    /// The streams that it reads, in the order of the component's inputs.
+    pub inputs: Vec<String>,
+    /// The streams that it writes, in the order of the component's outputs.
+    pub outputs: Vec<String>,
+    /// How many partitions it has; 1 until lanes by key exist.
+    pub partitions: u32,
+    /// Its parameters, as JSON text of an object.
+    pub parameters: String,
+    /// What it may see of the outside.
+    pub grants: Grants,
+    /// What one call may use.
+    pub limits: CallLimits,
+    /// Whether instances are made fresh for every call.
+    pub instance: InstancePolicy,
+    /// Line of the pipeline file where its table begins.
+    pub line: usize,
+}
+
+/// What a component may see of the outside, each granted by name in the pipeline file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Grants {
+    /// Random numbers.
+    pub random: RandomGrant,
+    /// Clocks.
+    pub clock: ClockGrant,
+    /// Directories, read only.
+    pub directories: Vec<PathBuf>,
+}
+
+/// Random numbers for a component.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RandomGrant {
+    /// None: a component that imports them is refused.
+    #[default]
+    Deny,
+    /// A generator with a fixed seed, the same in every call.
+    Seeded,
+    /// The machine's; makes the component impure.
+    Host,
+}
+
+/// Clocks for a component.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClockGrant {
+    /// None: a component that imports them is refused.
+    #[default]
+    Deny,
+    /// A clock that stands still, at the same moment in every call.
+    Frozen,
+    /// The machine's; makes the component impure.
+    Host,
+}
+
+/// What one guest call may use, whatever the size of its batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallLimits {
+    /// Fuel, about one unit for each WebAssembly instruction.
+    pub fuel: u64,
+    /// Linear memory, in bytes.
+    pub memory_bytes: usize,
+    /// Wall-clock safety net.
+    pub deadline: Duration,
+    /// Keys and payloads of outputs, state values and timers that a call may return, in bytes.
+    pub output_bytes: usize,
+    /// Captured stdout and stderr, and the text of log lines: each, in bytes.
+    pub log_bytes: usize,
+}
+
+impl Default for CallLimits {
+    fn default() -> CallLimits {
+        CallLimits {
+            fuel: 10_000_000_000,
+            memory_bytes: 256 << 20,
+            deadline: Duration::from_secs(30),
+            output_bytes: 64 << 20,
+            log_bytes: 64 << 10,
+        }
+    }
+}
+
+/// When instances are made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InstancePolicy {
+    /// A fresh one for every call.
+    #[default]
+    Fresh,
+    /// One for many calls, for guests that start slowly; a failure is repeated on a fresh one.
+    Reuse,
+}
+
+/// A sink: where streams leave the pipeline.
+#[derive(Debug, Clone)]
+pub struct SinkOptions {
+    /// Which connector, with its options.
+    pub connector: SinkConnector,
+    /// The streams that it takes.
+    pub inputs: Vec<String>,
+    /// Line of the pipeline file where its table begins.
+    pub line: usize,
+}
+
+/// The sink connectors.
+#[derive(Debug, Clone)]
+pub enum SinkConnector {
+    /// A file that gets each payload as a line, exactly once.
+    File {
+        /// Made absolute against the pipeline file's folder.
+        path: PathBuf,
+    },
+    /// Standard output, each payload a line, at least once.
+    Stdout,
+}
+
+/// How large epochs and batches may grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EpochLimits {
+    /// Items in one guest call.
+    pub max_rows_per_batch: usize,
+    /// Payload and key bytes in one guest call.
+    pub max_bytes_per_batch: usize,
+    /// Items in one epoch.
+    pub max_rows_per_epoch: usize,
+    /// Payload and key bytes in one epoch.
+    pub max_bytes_per_epoch: usize,
+}
+
+impl Default for EpochLimits {
+    fn default() -> EpochLimits {
+        EpochLimits {
+            max_rows_per_batch: 1_000,
+            max_bytes_per_batch: 10 << 20,
+            max_rows_per_epoch: 65_536,
+            max_bytes_per_epoch: 32 << 20,
+        }
+    }
+}
