@@ -1,1 +1,18 @@
-//! To come.
+//! The pure core: values in, decisions out. No thread, clock, file, store or guest is known here.
+//!
+//! An **epoch** is one atomic step of one job. The job reads items in order, runs them through its
+//! chain, and collects in an [`epoch::OpenEpoch`] all that follows from them. Sealed, it becomes an
+//! [`EpochCommit`](crate::types::epoch::EpochCommit): new positions together with new states and
+//! new messages. Storage decides it whole or not at all, and that is why an item happens once: a
+//! position that moved without its consequences, or consequences without the position, is a value
+//! that does not exist.
+//!
+//! - [`epoch`]: what an epoch collects, and when it is full.
+//! - [`lane`]: a reader's frontier in a lane; what a chunk still holds for it; what may be trimmed.
+//! - [`state`]: the states that a job has loaded, and which of them its epoch changed.
+//! - [`stream`]: messages between the computations of a chain, and their merging in item order.
+
+pub mod epoch;
+pub mod lane;
+pub mod state;
+pub mod stream;

@@ -157,7 +157,9 @@ pub enum Refusal {
         current: Option<LeaseId>,
     },
     /// It does not follow the partition's head.
-    #[error("epoch {found} ({found_generation}) of partition {partition} is out of order, expected {expected}")]
+    #[error(
+        "epoch {found} ({found_generation}) of partition {partition} is out of order, expected {expected}"
+    )]
     OutOfOrder {
         /// The partition.
         partition: PartitionId,
@@ -178,7 +180,10 @@ pub struct CommitTicket {
 
 impl CommitTicket {
     /// A ticket, and where its answer goes.
-    pub fn new() -> (CommitTicket, mpsc::SyncSender<Result<CommitOutcome, StorageError>>) {
+    pub fn new() -> (
+        CommitTicket,
+        mpsc::SyncSender<Result<CommitOutcome, StorageError>>,
+    ) {
         let (sender, answer) = mpsc::sync_channel(1);
         (CommitTicket { answer }, sender)
     }
@@ -245,7 +250,9 @@ pub enum StorageError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A partition's stored rows contradict each other. Other partitions go on.
-    #[error("partition {partition} is damaged at epoch {epoch}: {finding}; restore the data directory from a backup")]
+    #[error(
+        "partition {partition} is damaged at epoch {epoch}: {finding}; restore the data directory from a backup"
+    )]
     Damaged {
         /// The partition.
         partition: PartitionId,

@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
-use crate::types::digest::Digest;
-use crate::types::ids::{EpochId, Generation, LaneId, MessageId, PartitionId, SinkFileId, StreamId};
+use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId};
 
 /// The first 16 bytes of the BLAKE3 hash of some bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -16,11 +15,11 @@ pub struct Checksum(pub [u8; 16]);
 impl Checksum {
     /// The checksum of `bytes`.
     pub fn of(bytes: &[u8]) -> Checksum {
-        Checksum::finish(&mut blake3::Hasher::new().update(bytes).clone())
+        Checksum::finish(blake3::Hasher::new().update(bytes))
     }
 
     /// The checksum of all that `hasher` was fed.
-    pub fn finish(hasher: &mut blake3::Hasher) -> Checksum {
+    pub fn finish(hasher: &blake3::Hasher) -> Checksum {
         let mut checksum = [0; 16];
         checksum.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
         Checksum(checksum)
@@ -190,22 +189,4 @@ pub struct EpochRecord {
     pub state_checksum: Checksum,
     /// Checksum over streams, keys, times and payloads of the output, in order.
     pub output_checksum: Checksum,
-}
-
-/// A message on its way through a job: its id is known once its epoch is sealed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MessageOrigin {
-    /// The stream that it is on.
-    pub stream: StreamId,
-    /// Its id.
-    pub id: MessageId,
-}
-
-/// What a partition's job runs: the component and its parameters, as the deployment row keeps them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ComponentInForce {
-    /// The component.
-    pub digest: Digest,
-    /// Its parameters, as JSON.
-    pub parameters: String,
 }

@@ -1,0 +1,335 @@
+//! An epoch: open while items are read and run, sealed into an
+//! [`EpochCommit`](crate::types::epoch::EpochCommit), then committed or aborted by storage.
+//!
+//! **Invariant:** an epoch's content depends on the items read, never on how they were cut into
+//! batches; indexes of its messages rise in the order in which the messages were made.
+
+use std::collections::BTreeMap;
+
+use crate::engine::stream::{InputMessages, StreamMessages};
+use crate::types::column::Column;
+use crate::types::epoch::{
+    Checksum, ChunkMessages, EpochCommit, EpochRecord, FrontierAdvance, LaneChunk, LaneTrim,
+    SinkAppend, StateChange, key_hash,
+};
+use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId};
+use crate::types::pipeline::EpochLimits;
+
+/// Which epoch of which job.
+#[derive(Debug, Clone, Copy)]
+pub struct EpochIdentity {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The generation of the partition's job.
+    pub generation: Generation,
+    /// The epoch.
+    pub epoch: EpochId,
+    /// Number of the deployment in force.
+    pub deployment: u64,
+}
+
+/// An epoch that still takes items.
+#[derive(Debug)]
+pub struct OpenEpoch {
+    identity: EpochIdentity,
+    limits: EpochLimits,
+    input_rows: usize,
+    input_bytes: usize,
+    next_index: u32,
+    chunks: BTreeMap<LaneId, ChunkMessages>,
+    batch_count: u64,
+    fuel: u64,
+    input: ColumnsHasher,
+    states: ColumnsHasher,
+}
+
+/// What a sealed epoch holds beside its messages.
+#[derive(Debug, Default)]
+pub struct SealedParts {
+    /// The source's new position.
+    pub source_position: Option<Vec<u8>>,
+    /// New frontiers.
+    pub frontiers: Vec<FrontierAdvance>,
+    /// Changed states.
+    pub states: Vec<StateChange>,
+    /// Chunks to remove.
+    pub trims: Vec<LaneTrim>,
+    /// Rows of file sinks.
+    pub appends: Vec<(SinkFileId, Vec<u8>)>,
+}
+
+impl OpenEpoch {
+    /// Opens an epoch.
+    pub fn new(identity: EpochIdentity, limits: EpochLimits) -> OpenEpoch {
+        OpenEpoch {
+            identity,
+            limits,
+            input_rows: 0,
+            input_bytes: 0,
+            next_index: 0,
+            chunks: BTreeMap::new(),
+            batch_count: 0,
+            fuel: 0,
+            input: ColumnsHasher::default(),
+            states: ColumnsHasher::default(),
+        }
+    }
+
+    /// Which epoch this is.
+    pub fn id(&self) -> EpochId {
+        self.identity.epoch
+    }
+
+    /// How many items it has taken.
+    pub fn input_rows(&self) -> usize {
+        self.input_rows
+    }
+
+    /// How many more items and bytes the next batch may have; `None` when the epoch is full.
+    pub fn room(&self) -> Option<BatchRoom> {
+        let rows = (self.limits.max_rows_per_epoch).saturating_sub(self.input_rows);
+        let bytes = (self.limits.max_bytes_per_epoch).saturating_sub(self.input_bytes);
+        (rows > 0 && bytes > 0).then(|| BatchRoom {
+            rows: rows.min(self.limits.max_rows_per_batch),
+            bytes: bytes.min(self.limits.max_bytes_per_batch),
+        })
+    }
+
+    /// Counts a batch of input in.
+    pub fn add_input(&mut self, messages: &InputMessages) {
+        self.input_rows += messages.len();
+        self.input_bytes += messages.payloads.bytes.len() + messages.keys.bytes.len();
+        self.input.add_input(messages);
+    }
+
+    /// Counts a key's states in as they stood when the epoch first read them.
+    pub fn add_state_read(&mut self, key: &[u8], values: &[Vec<u8>]) {
+        self.states.add_value(key);
+        for value in values {
+            self.states.add_value(value);
+        }
+    }
+
+    /// Counts a guest call in.
+    pub fn add_call(&mut self, fuel: u64) {
+        self.batch_count += 1;
+        self.fuel += fuel;
+    }
+
+    /// Names the next message of the epoch.
+    ///
+    /// # Panics
+    ///
+    /// When the epoch has more than 2^32 messages; limits on epochs and outputs are far below.
+    pub fn next_message_index(&mut self) -> u32 {
+        let index = self.next_index;
+        self.next_index = index
+            .checked_add(1)
+            .expect("outputs per epoch are bounded far below 2^32");
+        index
+    }
+
+    /// Puts a message into a lane.
+    pub fn send(&mut self, lane: LaneId, index: u32, messages: &StreamMessages, at: usize) {
+        let chunk = self.chunks.entry(lane).or_default();
+        let key = messages.keys.get(at);
+        chunk.indexes.push(index);
+        chunk.key_hashes.push(key_hash(key));
+        chunk.keys.push(key);
+        chunk.event_times.push(messages.event_times[at]);
+        chunk.payloads.push(messages.payloads.get(at));
+    }
+
+    /// Seals the epoch: from here on only storage changes its fate.
+    pub fn seal(self, parts: SealedParts) -> EpochCommit {
+        let output_checksum = output_checksum(&self.chunks, &parts.appends);
+        EpochCommit {
+            partition: self.identity.partition,
+            generation: self.identity.generation,
+            epoch: self.identity.epoch,
+            source_position: parts.source_position,
+            frontiers: parts.frontiers,
+            states: parts.states,
+            chunks: self
+                .chunks
+                .into_iter()
+                .map(|(lane, messages)| LaneChunk { lane, messages })
+                .collect(),
+            trims: parts.trims,
+            appends: parts
+                .appends
+                .into_iter()
+                .map(|(file, bytes)| SinkAppend { file, bytes })
+                .collect(),
+            record: EpochRecord {
+                deployment: self.identity.deployment,
+                input_count: self.input_rows as u64,
+                output_count: u64::from(self.next_index),
+                batch_count: self.batch_count,
+                fuel: self.fuel,
+                input_checksum: self.input.finish(),
+                state_checksum: self.states.finish(),
+                output_checksum,
+            },
+        }
+    }
+}
+
+/// How much the next batch may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchRoom {
+    /// Items.
+    pub rows: usize,
+    /// Bytes of keys and payloads.
+    pub bytes: usize,
+}
+
+/// The checksum of all that an epoch hands on: whole chunks, then whole file appends.
+fn output_checksum(
+    chunks: &BTreeMap<LaneId, ChunkMessages>,
+    appends: &[(SinkFileId, Vec<u8>)],
+) -> Checksum {
+    let mut hasher = ColumnsHasher::default();
+    for (lane, messages) in chunks {
+        hasher.add_numbers([lane.stream.0, lane.reader.0]);
+        hasher.add_column(&messages.keys);
+        hasher.add_numbers(messages.event_times.iter().copied());
+        hasher.add_column(&messages.payloads);
+    }
+    for (file, bytes) in appends {
+        hasher.add_numbers([file.0]);
+        hasher.add_value(bytes);
+    }
+    hasher.finish()
+}
+
+/// A checksum over values: their bytes go into one hash; their lengths and other numbers into a
+/// second one, so that large blocks are hashed at once and boundaries still count.
+#[derive(Debug, Default)]
+struct ColumnsHasher {
+    bytes: blake3::Hasher,
+    numbers: blake3::Hasher,
+    keys: blake3::Hasher,
+    scratch: Vec<u8>,
+}
+
+impl ColumnsHasher {
+    /// Message by message, so that the result does not depend on where a batch ended.
+    fn add_input(&mut self, messages: &InputMessages) {
+        self.keys.update(&messages.keys.bytes);
+        self.bytes.update(&messages.payloads.bytes);
+        let (mut key_start, mut payload_start) = (0, 0);
+        self.scratch.clear();
+        for index in 0..messages.len() {
+            let (key_end, payload_end) = (messages.keys.ends[index], messages.payloads.ends[index]);
+            self.scratch
+                .extend_from_slice(&messages.streams[index].to_le_bytes());
+            self.scratch
+                .extend_from_slice(&(key_end - key_start).to_le_bytes());
+            self.scratch
+                .extend_from_slice(&messages.event_times[index].to_le_bytes());
+            self.scratch
+                .extend_from_slice(&(payload_end - payload_start).to_le_bytes());
+            (key_start, payload_start) = (key_end, payload_end);
+        }
+        self.numbers.update(&self.scratch);
+    }
+
+    fn add_value(&mut self, value: &[u8]) {
+        self.bytes.update(value);
+        self.numbers.update(&(value.len() as u64).to_le_bytes());
+    }
+
+    fn add_column(&mut self, column: &Column) {
+        self.bytes.update(&column.bytes);
+        self.add_numbers(column.ends.iter().map(|end| u64::from(*end)));
+    }
+
+    fn add_numbers(&mut self, numbers: impl IntoIterator<Item = u64>) {
+        self.scratch.clear();
+        for number in numbers {
+            self.scratch.extend_from_slice(&number.to_le_bytes());
+        }
+        self.numbers.update(&self.scratch);
+    }
+
+    fn finish(self) -> Checksum {
+        let mut whole = blake3::Hasher::new();
+        for part in [self.bytes, self.numbers, self.keys] {
+            whole.update(part.finalize().as_bytes());
+        }
+        Checksum::finish(&whole)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::ids::StreamId;
+
+    fn open(limits: EpochLimits) -> OpenEpoch {
+        let identity = EpochIdentity {
+            partition: PartitionId(1),
+            generation: Generation(1),
+            epoch: EpochId(7),
+            deployment: 1,
+        };
+        OpenEpoch::new(identity, limits)
+    }
+
+    fn read(epoch: &mut OpenEpoch, payloads: &[&str]) {
+        let mut messages = InputMessages::default();
+        for payload in payloads {
+            messages.push(0, b"", 0, payload.as_bytes());
+        }
+        epoch.add_input(&messages);
+    }
+
+    #[test]
+    fn a_full_epoch_has_no_room() {
+        let mut epoch = open(EpochLimits {
+            max_rows_per_batch: 2,
+            max_rows_per_epoch: 3,
+            ..EpochLimits::default()
+        });
+        assert_eq!(epoch.room().map(|room| room.rows), Some(2));
+        read(&mut epoch, &["a", "b"]);
+        assert_eq!(epoch.room().map(|room| room.rows), Some(1));
+        read(&mut epoch, &["c"]);
+        assert_eq!(epoch.room(), None);
+    }
+
+    #[test]
+    fn messages_of_a_lane_keep_their_order_and_indexes() {
+        let lane = LaneId {
+            producer: PartitionId(1),
+            stream: StreamId(1),
+            reader: PartitionId(2),
+        };
+        let mut epoch = open(EpochLimits::default());
+        let mut messages = StreamMessages::default();
+        messages.push(0, b"k", 5, b"one");
+        messages.push(1, b"k", 6, b"two");
+        for at in 0..2 {
+            let index = epoch.next_message_index();
+            epoch.send(lane, index, &messages, at);
+        }
+        let commit = epoch.seal(SealedParts::default());
+        assert_eq!(commit.chunks[0].messages.indexes, [0, 1]);
+        assert_eq!(commit.chunks[0].messages.payloads.get(1), b"two");
+        assert_eq!(commit.record.output_count, 2);
+    }
+
+    #[test]
+    fn the_input_checksum_knows_records_and_not_batches() {
+        let checksum = |batches: &[&[&str]]| {
+            let mut epoch = open(EpochLimits::default());
+            for batch in batches {
+                read(&mut epoch, batch);
+            }
+            epoch.seal(SealedParts::default()).record.input_checksum
+        };
+        assert_eq!(checksum(&[&["ab", "c"]]), checksum(&[&["ab"], &["c"]]));
+        assert_ne!(checksum(&[&["ab", "c"]]), checksum(&[&["a", "bc"]]));
+    }
+}

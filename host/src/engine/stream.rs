@@ -1,0 +1,234 @@
+//! Messages between the computations of one chain, as columns, and their order.
+//!
+//! **Invariant:** within a stream, messages stand in the order of the items that caused them
+//! (`roots` never falls), then as the guest listed them. So whatever leaves a chain is ordered by
+//! the job's input alone, not by how the input was cut into batches.
+
+use crate::types::batch::{OutputColumns, Timestamp};
+use crate::types::column::Column;
+
+/// A run of a job's input, in order: what one guest call is made from.
+#[derive(Debug, Clone, Default)]
+pub struct InputMessages {
+    /// For each message the input that it came by, as an index into the job's inputs.
+    pub streams: Vec<u16>,
+    /// Keys; empty ones for source records.
+    pub keys: Column,
+    /// Event times.
+    pub event_times: Vec<Timestamp>,
+    /// Payloads.
+    pub payloads: Column,
+}
+
+impl InputMessages {
+    /// How many messages there are.
+    pub fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    /// Bytes of keys and payloads.
+    pub fn size_bytes(&self) -> usize {
+        self.keys.bytes.len() + self.payloads.bytes.len()
+    }
+
+    /// Removes all messages and keeps the memory.
+    pub fn clear(&mut self) {
+        self.streams.clear();
+        self.keys.clear();
+        self.event_times.clear();
+        self.payloads.clear();
+    }
+
+    /// Appends a message.
+    pub fn push(&mut self, stream: u16, key: &[u8], event_time: Timestamp, payload: &[u8]) {
+        self.streams.push(stream);
+        self.keys.push(key);
+        self.event_times.push(event_time);
+        self.payloads.push(payload);
+    }
+}
+
+/// The messages of one stream that one batch of a job's input led to.
+#[derive(Debug, Clone, Default)]
+pub struct StreamMessages {
+    /// For each message the item of the job's input that it goes back to; never falls.
+    pub roots: Vec<u32>,
+    /// Keys.
+    pub keys: Column,
+    /// Event times.
+    pub event_times: Vec<Timestamp>,
+    /// Payloads.
+    pub payloads: Column,
+}
+
+impl StreamMessages {
+    /// How many messages there are.
+    pub fn len(&self) -> usize {
+        self.roots.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.roots.is_empty()
+    }
+
+    /// Removes all messages and keeps the memory.
+    pub fn clear(&mut self) {
+        self.roots.clear();
+        self.keys.clear();
+        self.event_times.clear();
+        self.payloads.clear();
+    }
+
+    /// Appends a message.
+    pub fn push(&mut self, root: u32, key: &[u8], event_time: Timestamp, payload: &[u8]) {
+        debug_assert!(self.roots.last().is_none_or(|last| *last <= root));
+        self.roots.push(root);
+        self.keys.push(key);
+        self.event_times.push(event_time);
+        self.payloads.push(payload);
+    }
+
+    /// Bytes of key and payload of message `index`.
+    pub fn size_bytes(&self, index: usize) -> usize {
+        self.keys.get(index).len() + self.payloads.get(index).len()
+    }
+}
+
+/// What the items of a guest call were, as far as their outputs need it.
+#[derive(Debug, Default)]
+pub struct CallItems {
+    /// The item of the job's input that each item of the call goes back to.
+    pub roots: Vec<u32>,
+    /// The event time of each item.
+    pub event_times: Vec<Timestamp>,
+}
+
+/// Spreads a call's outputs over the streams of the chain, in the order of the items that caused
+/// them. `streams[i]` is the place in `into` of the component's output stream `i`.
+///
+/// The outputs have been checked: every index is in range and every output has one parent.
+pub fn distribute(
+    outputs: &OutputColumns,
+    items: &CallItems,
+    streams: &[usize],
+    into: &mut [StreamMessages],
+) {
+    let mut push = |index: usize| {
+        let parent = outputs.parents[index] as usize;
+        let event_time = outputs
+            .event_times
+            .get(index)
+            .copied()
+            .unwrap_or(items.event_times[parent]);
+        into[streams[outputs.streams[index] as usize]].push(
+            items.roots[parent],
+            outputs.keys.get(index),
+            event_time,
+            outputs.payloads.get(index),
+        );
+    };
+    if outputs.parents.is_sorted() {
+        (0..outputs.parents.len()).for_each(push);
+    } else {
+        let mut order: Vec<usize> = (0..outputs.parents.len()).collect();
+        order.sort_by_key(|index| outputs.parents[*index]);
+        order.into_iter().for_each(&mut push);
+    }
+}
+
+/// Calls `visit(stream, index)` for each message of the chosen streams, in the order of their
+/// roots; among messages of one root, stream by stream in the order of `chosen`.
+pub fn merge_by_root(
+    streams: &[StreamMessages],
+    chosen: &[usize],
+    mut visit: impl FnMut(usize, usize),
+) {
+    let mut next = vec![0; chosen.len()];
+    loop {
+        let first = chosen
+            .iter()
+            .zip(&next)
+            .enumerate()
+            .filter_map(|(place, (stream, index))| {
+                let root = streams[*stream].roots.get(*index)?;
+                Some((*root, place))
+            })
+            .min();
+        let Some((root, place)) = first else { return };
+        let stream = chosen[place];
+        while streams[stream].roots.get(next[place]) == Some(&root) {
+            visit(stream, next[place]);
+            next[place] += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outputs(rows: &[(u16, u32, &str)]) -> OutputColumns {
+        let mut columns = OutputColumns::default();
+        for (stream, parent, payload) in rows {
+            columns.streams.push(*stream);
+            columns.parents.push(*parent);
+            columns.keys.push(b"k");
+            columns.payloads.push(payload.as_bytes());
+        }
+        columns
+    }
+
+    fn items(roots: &[u32]) -> CallItems {
+        CallItems {
+            roots: roots.to_vec(),
+            event_times: roots.iter().map(|root| u64::from(*root) * 10).collect(),
+        }
+    }
+
+    fn payloads(stream: &StreamMessages) -> Vec<&str> {
+        let text = |payload| std::str::from_utf8(payload).unwrap();
+        stream.payloads.iter().map(text).collect()
+    }
+
+    #[test]
+    fn outputs_are_ordered_by_parent_then_as_listed() {
+        let mut streams = vec![StreamMessages::default(); 2];
+        let listed = outputs(&[(0, 2, "c"), (0, 0, "a1"), (1, 1, "b"), (0, 0, "a2")]);
+        distribute(&listed, &items(&[5, 6, 7]), &[1, 0], &mut streams);
+        assert_eq!(payloads(&streams[1]), ["a1", "a2", "c"]);
+        assert_eq!(streams[1].roots, [5, 5, 7]);
+        assert_eq!(payloads(&streams[0]), ["b"]);
+    }
+
+    #[test]
+    fn an_output_without_event_time_has_that_of_its_parent() {
+        let mut streams = vec![StreamMessages::default()];
+        distribute(
+            &outputs(&[(0, 1, "b")]),
+            &items(&[3, 4]),
+            &[0],
+            &mut streams,
+        );
+        assert_eq!(streams[0].event_times, [40]);
+    }
+
+    #[test]
+    fn streams_merge_by_root_then_in_the_order_chosen() {
+        let mut streams = vec![StreamMessages::default(); 3];
+        streams[0].push(0, b"", 0, b"x0");
+        streams[0].push(2, b"", 0, b"x2");
+        streams[2].push(0, b"", 0, b"y0");
+        streams[2].push(1, b"", 0, b"y1");
+        let mut seen = Vec::new();
+        merge_by_root(&streams, &[2, 0], |stream, index| {
+            seen.push(payloads(&streams[stream])[index].to_owned());
+        });
+        assert_eq!(seen, ["y0", "x0", "y1", "x2"]);
+    }
+}
