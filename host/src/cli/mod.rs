@@ -1,1 +1,140 @@
-//! To come.
+//! The command line. Data goes to stdout, everything else to stderr.
+//!
+//! Exit codes: 0 ok, 1 failure, 2 usage, 5 conflict (a data directory in use, a pipeline that
+//! changed since its last run), 130 interrupted.
+
+pub mod check;
+pub mod inspect;
+pub mod progress;
+pub mod run;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::storage::embedded::{EmbeddedOptions, EmbeddedStorage};
+use crate::storage::{Storage, StorageError};
+use crate::telemetry::{LogLevel, LogOutput};
+
+/// Runs sealed WebAssembly computations on streams of data, exactly once.
+#[derive(Debug, Parser)]
+#[command(name = "tidelock", version, max_term_width = 100)]
+pub struct Cli {
+    /// What is logged to stderr.
+    #[arg(long, global = true, value_enum, default_value_t = LogLevel::Warn)]
+    pub log: LogLevel,
+    /// How results are printed to stdout.
+    #[arg(short = 'o', long = "output", global = true, value_enum, default_value_t = OutputFormat::Text)]
+    pub output: OutputFormat,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a pipeline here until its finite sources are at their end; run it again to go on.
+    Run(run::RunArguments),
+    /// Check everything that a run would, and report all errors at once.
+    Check(check::CheckArguments),
+    /// Show what a component exports and imports, and what each import means.
+    Inspect(inspect::InspectArguments),
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// For people.
+    Text,
+    /// For programs: one JSON document.
+    Json,
+}
+
+/// How a command ended that did what it could.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// All is well.
+    Done,
+    /// The answer is no, and has been printed.
+    Failed,
+    /// Something else stands in the way; it has been printed.
+    Conflict,
+    /// A signal ended it; a later run goes on.
+    Interrupted,
+}
+
+impl Outcome {
+    fn exit_code(self) -> ExitCode {
+        ExitCode::from(match self {
+            Outcome::Done => 0,
+            Outcome::Failed => 1,
+            Outcome::Conflict => 5,
+            Outcome::Interrupted => 130,
+        })
+    }
+}
+
+/// Opens the storage of a data directory.
+pub type OpenStorage = dyn Fn(&Path) -> Result<Arc<dyn Storage>, StorageError>;
+
+/// Opens the embedded storage, the default.
+///
+/// # Errors
+///
+/// As [`EmbeddedStorage::open`].
+pub fn open_embedded_storage(directory: &Path) -> Result<Arc<dyn Storage>, StorageError> {
+    let storage = EmbeddedStorage::open(directory, EmbeddedOptions::default())?;
+    Ok(Arc::new(storage))
+}
+
+/// The whole program, over the given storage.
+pub fn main(open_storage: &OpenStorage) -> ExitCode {
+    let cli = Cli::parse();
+    let logs = LogOutput::install(cli.log);
+    let outcome = match &cli.command {
+        Command::Run(arguments) => run::run(arguments, cli.output, &logs, open_storage),
+        Command::Check(arguments) => check::check(arguments, cli.output),
+        Command::Inspect(arguments) => inspect::inspect(arguments, cli.output),
+    };
+    match outcome {
+        Ok(outcome) => outcome.exit_code(),
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            logs.print_line(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whoever read our output has had enough: that is no failure.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// Prints a JSON document to stdout.
+pub(crate) fn print_json(document: &impl serde::Serialize) -> anyhow::Result<()> {
+    use std::io::Write as _;
+
+    let mut stdout = std::io::stdout().lock();
+    serde_json::to_writer_pretty(&mut stdout, document)?;
+    writeln!(stdout)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_tree_is_consistent() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+    }
+}

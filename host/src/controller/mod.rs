@@ -1,1 +1,122 @@
-//! To come.
+//! Brings a pipeline to its target state. Today there is one: run until every finite source is at
+//! its end, in this process.
+//!
+//! - [`admission`]: whether the pipeline may run at all.
+//! - [`registry`]: what the store remembers of it.
+//! - [`graph`]: how its graph is cut into jobs.
+//! - [`placement`]: the plans of the jobs, each under a lease.
+
+pub mod admission;
+pub mod graph;
+pub mod placement;
+pub mod registry;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::controller::admission::Admission;
+use crate::controller::placement::PlacementError;
+use crate::controller::registry::{Change, ComputationIntent, Intent, RegistryError};
+use crate::guest::GuestRuntime;
+use crate::source;
+use crate::storage::{Storage, StorageError, leases};
+use crate::types::batch::ComputationKind;
+use crate::types::pipeline::Pipeline;
+use crate::worker::Worker;
+use crate::worker::progress::RunProgress;
+
+/// A pipeline about to run: registered, leased, opened.
+pub struct Controller {
+    /// Its jobs.
+    pub worker: Worker,
+    /// Counters that the jobs raise.
+    pub progress: RunProgress,
+    /// What has changed since the last run, and was accepted.
+    pub accepted_changes: Vec<Change>,
+}
+
+/// A pipeline could not be brought to run.
+#[derive(Debug, thiserror::Error)]
+pub enum ControllerError {
+    /// It is not what ran last, or the store failed.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// A job could not be planned: a source, a sink's file, a lease or a component.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+    /// The store failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl Controller {
+    /// Registers the pipeline, ends the leases of the process before this one, grants new ones,
+    /// and opens every job at its committed position.
+    ///
+    /// # Errors
+    ///
+    /// When anything has changed since the last run and `accept_change` is false; when a source or
+    /// a sink's file is not as the last run left it; when the store fails.
+    pub fn open(
+        pipeline: &Pipeline,
+        admission: &Admission,
+        runtime: &Arc<GuestRuntime>,
+        storage: &Arc<dyn Storage>,
+        accept_change: bool,
+    ) -> Result<Controller, ControllerError> {
+        leases::end_all(&**storage)?;
+        let intent = intent(pipeline, admission);
+        let registration = registry::register(&**storage, &pipeline.name, &intent, accept_change)?;
+        let plans = placement::plan(
+            pipeline,
+            admission,
+            runtime,
+            &**storage,
+            &registration,
+            accept_change,
+        )?;
+        let progress = RunProgress::default();
+        Ok(Controller {
+            worker: Worker::open(plans, storage, &progress)?,
+            progress,
+            accepted_changes: registration.changes,
+        })
+    }
+}
+
+/// What is about to run, as far as a change of it matters.
+fn intent(pipeline: &Pipeline, admission: &Admission) -> Intent {
+    let mut streams: Vec<String> = pipeline.sources.keys().cloned().collect();
+    let mut computations = BTreeMap::new();
+    for (name, options) in &pipeline.computations {
+        streams.extend(options.outputs.iter().cloned());
+        let admitted = &admission.computations[name];
+        let mut inputs = options.inputs.clone();
+        inputs.sort();
+        let states = &admitted.description.states;
+        let intent = ComputationIntent {
+            kind: options.kind,
+            digest: admitted.component.digest(),
+            parameters: options.parameters.clone(),
+            inputs,
+            states: states
+                .iter()
+                .map(|state| (state.name.clone(), state.version))
+                .collect(),
+            partition_count: match options.kind {
+                ComputationKind::Map => 0,
+                ComputationKind::Transform => options.partitions,
+            },
+        };
+        computations.insert(name.clone(), intent);
+    }
+    Intent {
+        computations,
+        sources: pipeline
+            .sources
+            .iter()
+            .map(|(name, options)| (name.clone(), source::identity(options)))
+            .collect(),
+        streams,
+    }
+}

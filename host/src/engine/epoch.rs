@@ -10,7 +10,7 @@ use crate::engine::stream::{InputMessages, StreamMessages};
 use crate::types::column::Column;
 use crate::types::epoch::{
     Checksum, ChunkMessages, EpochCommit, EpochRecord, FrontierAdvance, LaneChunk, LaneTrim,
-    SinkAppend, StateChange, key_hash,
+    SinkAppend, StateChange,
 };
 use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId};
 use crate::types::pipeline::EpochLimits;
@@ -129,13 +129,19 @@ impl OpenEpoch {
         index
     }
 
-    /// Puts a message into a lane.
-    pub fn send(&mut self, lane: LaneId, index: u32, messages: &StreamMessages, at: usize) {
+    /// Puts a message into a lane, with the hash of its key.
+    pub fn send(
+        &mut self,
+        lane: LaneId,
+        index: u32,
+        key_hash: u64,
+        messages: &StreamMessages,
+        at: usize,
+    ) {
         let chunk = self.chunks.entry(lane).or_default();
-        let key = messages.keys.get(at);
         chunk.indexes.push(index);
-        chunk.key_hashes.push(key_hash(key));
-        chunk.keys.push(key);
+        chunk.key_hashes.push(key_hash);
+        chunk.keys.push(messages.keys.get(at));
         chunk.event_times.push(messages.event_times[at]);
         chunk.payloads.push(messages.payloads.get(at));
     }
@@ -312,7 +318,7 @@ mod tests {
         messages.push(1, b"k", 6, b"two");
         for at in 0..2 {
             let index = epoch.next_message_index();
-            epoch.send(lane, index, &messages, at);
+            epoch.send(lane, index, 0, &messages, at);
         }
         let commit = epoch.seal(SealedParts::default());
         assert_eq!(commit.chunks[0].messages.indexes, [0, 1]);

@@ -7,11 +7,13 @@
 //! position that moved without its consequences, or consequences without the position, is a value
 //! that does not exist.
 //!
+//! - [`call`]: how messages become the batch of a guest call.
 //! - [`epoch`]: what an epoch collects, and when it is full.
 //! - [`lane`]: a reader's frontier in a lane; what a chunk still holds for it; what may be trimmed.
 //! - [`state`]: the states that a job has loaded, and which of them its epoch changed.
 //! - [`stream`]: messages between the computations of a chain, and their merging in item order.
 
+pub mod call;
 pub mod epoch;
 pub mod lane;
 pub mod state;

@@ -5,11 +5,11 @@
 //! read once stays true until the job itself changes it.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::types::batch::StateColumn;
 use crate::types::column::Column;
-use crate::types::epoch::{StateChange, key_hash};
+use crate::types::epoch::StateChange;
+use crate::types::key::BuildKeyHasher;
 
 /// Clean entries are dropped when a job's states pass this size.
 pub const STATE_CACHE_BYTES_MAX: usize = 64 << 20;
@@ -25,7 +25,7 @@ const ENTRY_OVERHEAD_BYTES: usize = 96;
 pub struct StateCache {
     /// Names of the declared states, in the order of the declarations.
     names: Vec<String>,
-    entries: HashMap<Vec<u8>, KeyStates, BuildHasherDefault<KeyHasher>>,
+    entries: HashMap<Vec<u8>, KeyStates, BuildKeyHasher>,
     size_bytes: usize,
     size_bytes_max: usize,
     /// Keys with a changed value, each once, in the order of their first change.
@@ -161,23 +161,6 @@ impl StateCache {
             self.size_bytes = 0;
         }
     }
-}
-
-/// Hashes keys by the project's own key hash, which is fast and the same everywhere.
-#[derive(Debug, Default)]
-struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 ^= key_hash(bytes);
-    }
-
-    /// The length that precedes a slice's bytes adds nothing: the key's hash covers it.
-    fn write_usize(&mut self, _length: usize) {}
 }
 
 #[cfg(test)]

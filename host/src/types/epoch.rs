@@ -119,7 +119,7 @@ pub struct LaneChunk {
 pub struct ChunkMessages {
     /// Rising.
     pub indexes: Vec<u32>,
-    /// 64-bit hash of each key (see [`key_hash`]).
+    /// 64-bit hash of each key (see [`crate::types::key::key_hash`]).
     pub key_hashes: Vec<u64>,
     /// Keys.
     pub keys: Column,
@@ -144,12 +144,6 @@ impl ChunkMessages {
     pub fn size_bytes(&self) -> usize {
         self.keys.bytes.len() + self.payloads.bytes.len() + self.len() * (4 + 8 + 4 + 8 + 4)
     }
-}
-
-/// The hash by which keys are spread over partitions: XXH3-64 of the key's bytes, seed 0. The same
-/// in every release.
-pub fn key_hash(key: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(key)
 }
 
 /// The chunk of `epoch` in `lane` is no longer needed.

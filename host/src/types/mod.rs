@@ -5,5 +5,6 @@ pub mod column;
 pub mod digest;
 pub mod epoch;
 pub mod ids;
+pub mod key;
 pub mod lease;
 pub mod pipeline;

@@ -1,1 +1,171 @@
-//! To come.
+//! Runs the jobs that this process holds leases for, each on a thread of its own: guests burn CPU
+//! and never run inside an asynchronous task.
+
+pub mod board;
+mod chain;
+pub mod error;
+mod input;
+pub mod job;
+pub mod plan;
+pub mod progress;
+
+use std::sync::Arc;
+use std::thread;
+
+use crate::storage::{Storage, StorageError};
+use crate::worker::board::LaneBoard;
+use crate::worker::error::JobError;
+use crate::worker::job::{AnnouncedJob, Job, JobContext, JobEnd};
+use crate::worker::plan::JobPlan;
+use crate::worker::progress::RunProgress;
+
+/// Stack of a job's thread: WebAssembly runs on it, up to the engine's own bound.
+const JOB_STACK_BYTES: usize = 8 << 20;
+
+/// A set of jobs that run to the end of their finite input.
+pub struct Worker {
+    jobs: Vec<(String, Job)>,
+    board: Arc<LaneBoard>,
+}
+
+/// Stops a worker from outside.
+#[derive(Clone)]
+pub struct WorkerHandle {
+    board: Arc<LaneBoard>,
+}
+
+impl WorkerHandle {
+    /// Asks every job to end after its current epoch.
+    pub fn stop(&self) {
+        self.board.stop();
+    }
+}
+
+impl Worker {
+    /// Opens all jobs at their committed positions.
+    ///
+    /// # Errors
+    ///
+    /// When storage fails.
+    pub fn open(
+        plans: Vec<JobPlan>,
+        storage: &Arc<dyn Storage>,
+        progress: &RunProgress,
+    ) -> Result<Worker, StorageError> {
+        let context = JobContext {
+            storage: Arc::clone(storage),
+            board: Arc::new(LaneBoard::default()),
+            progress: progress.clone(),
+        };
+        let mut announced = Vec::with_capacity(plans.len());
+        for plan in plans {
+            let name = plan.name.clone();
+            announced.push((name, AnnouncedJob::announce(plan, context.clone())?));
+        }
+        let mut jobs = Vec::with_capacity(announced.len());
+        for (name, job) in announced {
+            jobs.push((name, job.open()?));
+        }
+        Ok(Worker {
+            jobs,
+            board: context.board,
+        })
+    }
+
+    /// What stops the worker from outside.
+    pub fn handle(&self) -> WorkerHandle {
+        WorkerHandle {
+            board: Arc::clone(&self.board),
+        }
+    }
+
+    /// Runs all jobs and waits for them. When one fails the others end after their current epoch.
+    ///
+    /// # Errors
+    ///
+    /// The failure of each job that failed, with the job's name.
+    pub fn run(self) -> Result<JobEnd, Vec<(String, JobError)>> {
+        let board = &self.board;
+        let ends: Vec<(String, Result<JobEnd, JobError>)> = thread::scope(|scope| {
+            let threads: Vec<_> = self
+                .jobs
+                .into_iter()
+                .map(|(name, job)| {
+                    let thread = thread::Builder::new()
+                        .name(name.clone())
+                        .stack_size(JOB_STACK_BYTES)
+                        .spawn_scoped(scope, move || {
+                            let _stop = StopUnlessFinished::new(board);
+                            let end = job.run();
+                            _stop.finish_if(end.is_ok());
+                            end
+                        });
+                    (name, thread)
+                })
+                .collect();
+            threads
+                .into_iter()
+                .map(|(name, thread)| {
+                    let end = match thread.map(thread::ScopedJoinHandle::join) {
+                        Ok(Ok(end)) => end,
+                        Ok(Err(panic)) => Err(panicked(&*panic)),
+                        Err(error) => Err(JobError::Panicked {
+                            message: format!("could not start: {error}"),
+                        }),
+                    };
+                    (name, end)
+                })
+                .collect()
+        });
+        let mut end = JobEnd::Finished;
+        let mut failures = Vec::new();
+        for (name, job_end) in ends {
+            match job_end {
+                Ok(JobEnd::Finished) => {}
+                Ok(JobEnd::Stopped) => end = JobEnd::Stopped,
+                Err(error) => failures.push((name, error)),
+            }
+        }
+        if failures.is_empty() {
+            Ok(end)
+        } else {
+            Err(failures)
+        }
+    }
+}
+
+/// Stops the run when a job fails or panics, so that no other job waits for it for ever.
+struct StopUnlessFinished<'a> {
+    board: &'a LaneBoard,
+    finished: std::cell::Cell<bool>,
+}
+
+impl<'a> StopUnlessFinished<'a> {
+    fn new(board: &'a LaneBoard) -> StopUnlessFinished<'a> {
+        StopUnlessFinished {
+            board,
+            finished: std::cell::Cell::new(false),
+        }
+    }
+
+    fn finish_if(&self, finished: bool) {
+        self.finished.set(finished);
+    }
+}
+
+impl Drop for StopUnlessFinished<'_> {
+    fn drop(&mut self) {
+        if !self.finished.get() {
+            self.board.stop();
+        }
+    }
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> JobError {
+    let message = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "without a message".to_owned());
+    JobError::Panicked { message }
+}

@@ -1,0 +1,84 @@
+//! How a run's progress is shown: a bar on a terminal, plain lines elsewhere.
+
+use std::time::Duration;
+
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+
+use crate::clock::Clock;
+use crate::telemetry::LogOutput;
+use crate::worker::progress::{ProgressReading, RunProgress};
+
+/// How often a plain line is printed.
+const LINE_PERIOD: Duration = Duration::from_secs(2);
+
+/// Shows one run's progress.
+pub struct ProgressView<'a> {
+    progress: RunProgress,
+    logs: &'a LogOutput,
+    clock: &'a dyn Clock,
+    start: Duration,
+    last_line: Duration,
+    bar: Option<ProgressBar>,
+}
+
+impl<'a> ProgressView<'a> {
+    /// Starts showing.
+    pub fn start(
+        progress: RunProgress,
+        logs: &'a LogOutput,
+        clock: &'a dyn Clock,
+    ) -> ProgressView<'a> {
+        let bar = logs.is_terminal().then(|| {
+            let style = ProgressStyle::with_template(
+                "{bar:40} {percent:>3} %  {msg}  {elapsed_precise}",
+            )
+            .expect("the template is constant")
+            .progress_chars("=> ");
+            let bar = ProgressBar::new(progress.read().source_total_bytes).with_style(style);
+            logs.bars().add(bar)
+        });
+        let start = clock.elapsed();
+        ProgressView {
+            progress,
+            logs,
+            clock,
+            start,
+            last_line: start,
+            bar,
+        }
+    }
+
+    /// Draws what has changed.
+    pub fn draw(&mut self) {
+        let reading = self.progress.read();
+        if let Some(bar) = &self.bar {
+            bar.set_position(reading.source_done_bytes);
+            bar.set_message(describe(&reading));
+        } else if self.clock.elapsed() >= self.last_line + LINE_PERIOD {
+            self.last_line = self.clock.elapsed();
+            let percent = reading.source_done_bytes * 100 / reading.source_total_bytes.max(1);
+            self.logs
+                .print_line(&format!("{percent:>3} %  {}", describe(&reading)));
+        }
+    }
+
+    /// Stops showing; how long it took.
+    pub fn finish(self) -> Duration {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+            self.logs.bars().remove(bar);
+        }
+        self.clock.elapsed() - self.start
+    }
+}
+
+fn describe(reading: &ProgressReading) -> String {
+    format!(
+        "{} records, {} epochs, {} rows out, {} of {} read",
+        HumanCount(reading.source_records),
+        HumanCount(reading.epochs),
+        HumanCount(reading.sink_rows),
+        HumanBytes(reading.source_done_bytes),
+        HumanBytes(reading.source_total_bytes),
+    )
+}

@@ -1,0 +1,268 @@
+//! `tidelock run`: one pipeline, embedded, in the foreground, until its finite sources are at
+//! their end.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::progress::ProgressView;
+use crate::cli::{OpenStorage, Outcome, OutputFormat, print_json};
+use crate::clock::SystemClock;
+use crate::config;
+use crate::controller::admission::admit;
+use crate::controller::registry::RegistryError;
+use crate::controller::{Controller, ControllerError};
+use crate::guest::{GuestOptions, GuestRuntime};
+use crate::storage::{Storage, StorageError};
+use crate::telemetry::LogOutput;
+use crate::types::finding::Finding;
+use crate::types::pipeline::{Pipeline, SinkConnector};
+use crate::worker::Worker;
+use crate::worker::error::JobError;
+use crate::worker::job::JobEnd;
+use crate::worker::progress::ProgressReading;
+
+/// The data directory's name where none is given; it lies beside the pipeline file.
+const DATA_DIRECTORY_NAME: &str = ".tidelock";
+
+/// How often progress is drawn.
+const DRAW_PERIOD: Duration = Duration::from_millis(100);
+
+/// Arguments of `tidelock run`.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// A pipeline file, or the folder of its tidelock.toml.
+    pub pipeline: PathBuf,
+    /// Where states and positions are kept [default: .tidelock beside the pipeline file].
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Go on although component, parameters or source are not those of the last run. A source
+    /// that changed is read from its beginning.
+    #[arg(long)]
+    pub accept_change: bool,
+}
+
+/// What a run did, for `-o json`.
+#[derive(Serialize)]
+struct RunDocument<'a> {
+    pipeline: &'a str,
+    finished: bool,
+    elapsed_ms: u64,
+    #[serde(flatten)]
+    progress: ProgressReading,
+    outputs: Vec<&'a Path>,
+}
+
+/// Runs a pipeline.
+///
+/// # Errors
+///
+/// Whatever keeps the pipeline from running, or ends it before its sources are at their end.
+pub fn run(
+    arguments: &RunArguments,
+    output: OutputFormat,
+    logs: &LogOutput,
+    open_storage: &OpenStorage,
+) -> anyhow::Result<Outcome> {
+    let pipeline = match config::load(&arguments.pipeline) {
+        Ok(pipeline) => pipeline,
+        Err(error) => return Ok(report(&error.findings, logs)),
+    };
+    let data = data_directory(&pipeline, arguments)?;
+    let runtime = GuestRuntime::new(GuestOptions {
+        cache_directory: Some(data.join("artifacts")),
+        ..GuestOptions::default()
+    })
+    .context("failed to set the sandbox up")?;
+    let admission = match admit(&pipeline, &runtime) {
+        Ok(admission) => admission,
+        Err(findings) => return Ok(report(&findings, logs)),
+    };
+    report(&admission.warnings, logs);
+    notice_stdout_sinks(&pipeline, logs);
+
+    let storage = match open_storage(&data.join("store")) {
+        Err(error @ StorageError::InUse { .. }) => return Ok(conflict(&error, logs)),
+        opened => opened.with_context(|| format!("failed to open {}", data.display()))?,
+    };
+    let accept = arguments.accept_change;
+    let controller = match Controller::open(&pipeline, &admission, &runtime, &storage, accept) {
+        Err(ControllerError::Registry(error @ RegistryError::Changed { .. })) => {
+            return Ok(conflict(&error, logs));
+        }
+        opened => opened.with_context(|| format!("pipeline {} can't run", pipeline.name))?,
+    };
+    for change in &controller.accepted_changes {
+        logs.print_line(&format!("accepted: {change}"));
+    }
+    let progress = controller.progress.clone();
+    let clock = SystemClock::start();
+    let mut view = ProgressView::start(progress.clone(), logs, &clock);
+    let end = wait_for_end(controller.worker, &storage, &mut view)?;
+    let elapsed = view.finish();
+    let end = end.map_err(|failures| report_failures(&pipeline, failures, logs))?;
+    summarise(&pipeline, end, elapsed, progress.read(), output, logs)
+}
+
+fn data_directory(pipeline: &Pipeline, arguments: &RunArguments) -> anyhow::Result<PathBuf> {
+    let directory = match &arguments.data {
+        Some(directory) => directory.clone(),
+        None => pipeline
+            .file
+            .parent()
+            .unwrap_or(Path::new("."))
+            .join(DATA_DIRECTORY_NAME),
+    };
+    std::fs::create_dir_all(&directory)
+        .with_context(|| format!("failed to create the data directory {}", directory.display()))?;
+    directory
+        .canonicalize()
+        .with_context(|| format!("failed to find the data directory {}", directory.display()))
+}
+
+/// Runs the worker on a thread of its own, draws its progress, and hands signals on to it: the
+/// first one stops it after its current epochs, the second ends the process at once.
+fn wait_for_end(
+    worker: Worker,
+    storage: &Arc<dyn Storage>,
+    view: &mut ProgressView<'_>,
+) -> anyhow::Result<Result<JobEnd, Vec<(String, JobError)>>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the signal loop")?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut ticks = tokio::time::interval(DRAW_PERIOD);
+        let handle = worker.handle();
+        let (sender, mut ended) = tokio::sync::oneshot::channel();
+        let storage = Arc::clone(storage);
+        let thread = std::thread::Builder::new()
+            .name("worker".to_owned())
+            .spawn(move || {
+                let end = worker.run();
+                let settled = storage.settle();
+                // The receiver lives as long as the loop below.
+                let _ = sender.send((end, settled));
+            })
+            .context("failed to start the worker")?;
+        let mut is_stopping = false;
+        let (end, settled) = loop {
+            tokio::select! {
+                _ = ticks.tick() => view.draw(),
+                end = &mut ended => break end.context("the worker ended without a word")?,
+                _ = terminate.recv() => stop(&handle, &mut is_stopping),
+                _ = interrupt.recv() => stop(&handle, &mut is_stopping),
+            }
+        };
+        thread
+            .join()
+            .map_err(|_| anyhow::anyhow!("the worker panicked after its end"))?;
+        settled.context("failed to bring committed rows to their files")?;
+        Ok(end)
+    })
+}
+
+fn stop(handle: &crate::worker::WorkerHandle, is_stopping: &mut bool) {
+    if std::mem::replace(is_stopping, true) {
+        // Nothing is lost: the next run goes on from the last commit.
+        std::process::exit(130);
+    }
+    handle.stop();
+}
+
+fn report(findings: &[Finding], logs: &LogOutput) -> Outcome {
+    for finding in findings {
+        logs.print_line(&finding.to_string());
+    }
+    match findings.iter().any(Finding::is_error) {
+        true => Outcome::Failed,
+        false => Outcome::Done,
+    }
+}
+
+fn conflict(error: &dyn std::error::Error, logs: &LogOutput) -> Outcome {
+    logs.print_line(&format!("error: {error}"));
+    Outcome::Conflict
+}
+
+fn notice_stdout_sinks(pipeline: &Pipeline, logs: &LogOutput) {
+    for (name, sink) in &pipeline.sinks {
+        if matches!(sink.connector, SinkConnector::Stdout) {
+            logs.print_line(&format!(
+                "sink {name} writes to standard output at least once: after a crash some rows come again"
+            ));
+        }
+    }
+}
+
+/// Prints every failure but the last, which becomes the program's error.
+fn report_failures(
+    pipeline: &Pipeline,
+    mut failures: Vec<(String, JobError)>,
+    logs: &LogOutput,
+) -> anyhow::Error {
+    let last = failures.pop();
+    for (job, error) in failures {
+        let error = anyhow::Error::new(error);
+        logs.print_line(&format!("error: job {job} of pipeline {}: {error:#}", pipeline.name));
+    }
+    match last {
+        Some((job, error)) => anyhow::Error::new(error)
+            .context(format!("job {job} of pipeline {}", pipeline.name)),
+        None => anyhow::anyhow!("pipeline {} failed without a word", pipeline.name),
+    }
+}
+
+fn summarise(
+    pipeline: &Pipeline,
+    end: JobEnd,
+    elapsed: Duration,
+    progress: ProgressReading,
+    output: OutputFormat,
+    logs: &LogOutput,
+) -> anyhow::Result<Outcome> {
+    let outputs: Vec<&Path> = pipeline
+        .sinks
+        .values()
+        .filter_map(|sink| match &sink.connector {
+            SinkConnector::File { path } => Some(path.as_path()),
+            SinkConnector::Stdout => None,
+        })
+        .collect();
+    let finished = end == JobEnd::Finished;
+    let rate = progress.source_records as f64 / elapsed.as_secs_f64().max(0.001);
+    logs.print_line(&format!(
+        "pipeline {} {}: {} records in {:.2} s ({rate:.0} records/s), {} epochs, {} rows out",
+        pipeline.name,
+        if finished { "completed" } else { "stopped; run it again to go on" },
+        progress.source_records,
+        elapsed.as_secs_f64(),
+        progress.epochs,
+        progress.sink_rows,
+    ));
+    match output {
+        OutputFormat::Json => print_json(&RunDocument {
+            pipeline: &pipeline.name,
+            finished,
+            elapsed_ms: elapsed.as_millis() as u64,
+            progress,
+            outputs,
+        })?,
+        OutputFormat::Text => {
+            for path in outputs {
+                logs.print_line(&format!("  {}", path.display()));
+            }
+        }
+    }
+    Ok(match end {
+        JobEnd::Finished => Outcome::Done,
+        JobEnd::Stopped => Outcome::Interrupted,
+    })
+}

@@ -1,0 +1,120 @@
+//! The graph of a pipeline, cut into jobs: which maps are chained behind a source or a transform,
+//! and who takes each stream out of the chain.
+
+use std::collections::BTreeSet;
+
+use crate::types::batch::ComputationKind;
+use crate::types::pipeline::Pipeline;
+
+/// What one kind of job runs: a source or a transform, and the maps chained behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobShape {
+    /// The source or transform.
+    pub head: JobHead,
+    /// The maps, each after those that feed it.
+    pub maps: Vec<String>,
+    /// Every stream written inside the job, the source's own first.
+    pub streams: Vec<String>,
+}
+
+/// What feeds a job's chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobHead {
+    /// A source, by name.
+    Source(String),
+    /// A transform, by name.
+    Transform(String),
+}
+
+impl JobHead {
+    /// The name of the source or transform.
+    pub fn name(&self) -> &str {
+        match self {
+            JobHead::Source(name) | JobHead::Transform(name) => name,
+        }
+    }
+}
+
+impl JobShape {
+    /// Where a stream stands among the job's streams.
+    pub fn place_of(&self, stream: &str) -> Option<usize> {
+        self.streams.iter().position(|name| name == stream)
+    }
+}
+
+/// The jobs of a pipeline whose graph has been checked, sources first.
+pub fn job_shapes(pipeline: &Pipeline) -> Vec<JobShape> {
+    let sources = pipeline.sources.keys().map(|name| {
+        let streams = vec![name.clone()];
+        shape(pipeline, JobHead::Source(name.clone()), streams)
+    });
+    let transforms = pipeline
+        .computations
+        .iter()
+        .filter(|(_, options)| options.kind == ComputationKind::Transform)
+        .map(|(name, options)| {
+            let streams = options.outputs.clone();
+            shape(pipeline, JobHead::Transform(name.clone()), streams)
+        });
+    sources.chain(transforms).collect()
+}
+
+/// Chains every map that reads one of the streams written so far, until no more does.
+fn shape(pipeline: &Pipeline, head: JobHead, mut streams: Vec<String>) -> JobShape {
+    let mut reached: BTreeSet<&str> = BTreeSet::new();
+    let mut next = 0;
+    while let Some(stream) = streams.get(next).cloned() {
+        next += 1;
+        for (name, options) in &pipeline.computations {
+            let is_map = options.kind == ComputationKind::Map;
+            if is_map && options.inputs.contains(&stream) && reached.insert(name) {
+                streams.extend(options.outputs.iter().cloned());
+            }
+        }
+    }
+    JobShape {
+        maps: in_order_of_feeding(pipeline, reached),
+        head,
+        streams,
+    }
+}
+
+/// Orders maps so that each stands after those whose outputs it reads. Graphs have no cycles.
+fn in_order_of_feeding(pipeline: &Pipeline, mut waiting: BTreeSet<&str>) -> Vec<String> {
+    let mut order = Vec::with_capacity(waiting.len());
+    while !waiting.is_empty() {
+        let is_fed_by_waiting = |name: &str| {
+            let inputs = &pipeline.computations[name].inputs;
+            waiting.iter().any(|other| {
+                let outputs = &pipeline.computations[*other].outputs;
+                outputs.iter().any(|output| inputs.contains(output))
+            })
+        };
+        let ready: Vec<&str> = waiting
+            .iter()
+            .copied()
+            .filter(|name| !is_fed_by_waiting(name))
+            .collect();
+        assert!(!ready.is_empty(), "a checked graph has no cycle");
+        for name in ready {
+            waiting.remove(name);
+            order.push(name.to_owned());
+        }
+    }
+    order
+}
+
+/// The transforms that read a stream, in the order of their names.
+pub fn transforms_reading<'a>(
+    pipeline: &'a Pipeline,
+    stream: &'a str,
+) -> impl Iterator<Item = &'a str> {
+    pipeline
+        .computations
+        .iter()
+        .filter(move |(_, options)| {
+            options.kind == ComputationKind::Transform
+                && options.inputs.iter().any(|input| input == stream)
+        })
+        .map(|(name, _)| name.as_str())
+}

@@ -1,0 +1,136 @@
+//! Guest calls: how messages become a batch, and what each item of the batch goes back to.
+
+use std::collections::HashMap;
+
+use crate::engine::stream::{CallItems, InputMessages, StreamMessages, merge_by_root};
+use crate::types::batch::Batch;
+use crate::types::column::Column;
+use crate::types::key::BuildKeyHasher;
+use crate::types::pipeline::EpochLimits;
+
+/// The batch of a transform: every message of the input points to one of its distinct keys, in
+/// the order of their first use. States are filled in by the caller.
+pub fn transform_batch(input: InputMessages) -> (Batch, CallItems) {
+    let mut keys = Column::default();
+    let mut key_indexes = Vec::with_capacity(input.len());
+    let mut places: HashMap<&[u8], u32, BuildKeyHasher> = HashMap::default();
+    for key in input.keys.iter() {
+        let place = *places.entry(key).or_insert_with(|| {
+            keys.push(key);
+            keys.len() as u32 - 1
+        });
+        key_indexes.push(place);
+    }
+    let items = CallItems {
+        roots: (0..input.len() as u32).collect(),
+        event_times: input.event_times.clone(),
+    };
+    let mut batch = Batch {
+        keys,
+        ..Batch::default()
+    };
+    batch.messages.streams = input.streams;
+    batch.messages.keys = key_indexes;
+    batch.messages.event_times = input.event_times;
+    batch.messages.payloads = input.payloads;
+    (batch, items)
+}
+
+/// The batches of a map that reads the streams `inputs`, in order, each within the limits.
+/// `inputs[i]` is the place in `streams` of the component's input `i`, or `None` where nothing in
+/// this chain feeds it.
+pub fn map_batches(
+    streams: &[StreamMessages],
+    inputs: &[Option<usize>],
+    limits: &EpochLimits,
+) -> Vec<(Batch, CallItems)> {
+    let mut calls: Vec<(Batch, CallItems)> = Vec::new();
+    let mut size_bytes = 0;
+    let fed: Vec<usize> = inputs.iter().copied().flatten().collect();
+    merge_by_root(streams, &fed, |stream, index| {
+        let messages = &streams[stream];
+        let full = calls.last().is_none_or(|(batch, _)| {
+            batch.messages.streams.len() >= limits.max_rows_per_batch
+                || size_bytes >= limits.max_bytes_per_batch
+        });
+        if full {
+            calls.push((Batch::default(), CallItems::default()));
+            size_bytes = 0;
+        }
+        size_bytes += messages.size_bytes(index);
+        let (batch, items) = calls.last_mut().expect("pushed above when there was none");
+        let input = inputs
+            .iter()
+            .position(|input| *input == Some(stream))
+            .expect("only the inputs' streams are merged");
+        push_map_message(batch, input as u16, messages, index);
+        items.roots.push(messages.roots[index]);
+        items.event_times.push(messages.event_times[index]);
+    });
+    calls
+}
+
+/// Appends a message to a map's batch. Runs of equal keys share one; a map sees keys only message
+/// by message, so nothing depends on it.
+fn push_map_message(batch: &mut Batch, input: u16, messages: &StreamMessages, index: usize) {
+    let key = messages.keys.get(index);
+    let last = batch.keys.len().checked_sub(1);
+    if last.is_none_or(|last| batch.keys.get(last) != key) {
+        batch.keys.push(key);
+    }
+    batch.messages.streams.push(input);
+    batch.messages.keys.push(batch.keys.len() as u32 - 1);
+    batch.messages.event_times.push(messages.event_times[index]);
+    batch.messages.payloads.push(messages.payloads.get(index));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transforms_keys_are_distinct_in_order_of_first_use() {
+        let mut input = InputMessages::default();
+        for (key, payload) in [("b", "1"), ("a", "2"), ("b", "3")] {
+            input.push(0, key.as_bytes(), 9, payload.as_bytes());
+        }
+        let (batch, items) = transform_batch(input);
+        assert_eq!(batch.keys.iter().collect::<Vec<_>>(), [b"b", b"a"]);
+        assert_eq!(batch.messages.keys, [0, 1, 0]);
+        assert_eq!(items.roots, [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_maps_input_is_cut_by_rows_and_bytes() {
+        let mut streams = vec![StreamMessages::default()];
+        for root in 0..5 {
+            streams[0].push(root, b"", 0, b"four");
+        }
+        let lengths = |limits: EpochLimits| -> Vec<usize> {
+            let calls = map_batches(&streams, &[Some(0)], &limits);
+            calls.iter().map(|(batch, _)| batch.item_count()).collect()
+        };
+        let by_rows = EpochLimits {
+            max_rows_per_batch: 2,
+            ..EpochLimits::default()
+        };
+        let by_bytes = EpochLimits {
+            max_bytes_per_batch: 9,
+            ..EpochLimits::default()
+        };
+        assert_eq!(lengths(by_rows), [2, 2, 1]);
+        assert_eq!(lengths(by_bytes), [3, 2]);
+        assert_eq!(lengths(EpochLimits::default()), [5]);
+    }
+
+    #[test]
+    fn two_inputs_of_a_map_are_merged_by_root() {
+        let mut streams = vec![StreamMessages::default(); 2];
+        streams[0].push(1, b"", 0, b"x1");
+        streams[1].push(0, b"", 0, b"y0");
+        let calls = map_batches(&streams, &[Some(0), Some(1)], &EpochLimits::default());
+        let (batch, items) = &calls[0];
+        assert_eq!(batch.messages.streams, [1, 0]);
+        assert_eq!(items.roots, [0, 1]);
+    }
+}

@@ -1,0 +1,59 @@
+//! Why a job ended before its work was done.
+
+use crate::guest::GuestError;
+use crate::sink::SinkError;
+use crate::source::SourceError;
+use crate::storage::{Refusal, StorageError};
+use crate::types::ids::{EpochId, PartitionId};
+use crate::worker::input::ItemLocation;
+
+/// A job's failure. Nothing of the epoch that met it is visible, and a new run goes on from the
+/// last committed epoch.
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    /// A component failed.
+    #[error("computation {computation} failed in epoch {epoch} of partition {partition}, at {location}")]
+    Guest {
+        /// The computation.
+        computation: String,
+        /// The job's partition.
+        partition: PartitionId,
+        /// The epoch, which was given up.
+        epoch: EpochId,
+        /// The items in question.
+        location: ItemLocation,
+        /// What the component did.
+        source: Box<GuestError>,
+    },
+    /// A source could not be read, or one of its records could not be decoded.
+    #[error(transparent)]
+    Source(SourceError),
+    /// A sink refused a row or could not write it.
+    #[error("sink {sink} failed")]
+    Sink {
+        /// The sink.
+        sink: String,
+        /// Why.
+        source: SinkError,
+    },
+    /// The job may not commit any more, or not this epoch.
+    #[error("the epoch was refused; nothing of it is visible")]
+    Refused(#[source] Refusal),
+    /// The store could not tell whether the epoch was committed; the next run finds out.
+    #[error("whether epoch {epoch} of partition {partition} was committed is unknown; the next run goes on from what was")]
+    OutcomeUnknown {
+        /// The partition.
+        partition: PartitionId,
+        /// The epoch.
+        epoch: EpochId,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The job's thread panicked: a defect of the host.
+    #[error("the job's thread panicked: {message}; this is a defect of tidelock, please report it with its log")]
+    Panicked {
+        /// What it said.
+        message: String,
+    },
+}

@@ -1,0 +1,373 @@
+//! THE loop. A job is one partition of a source or of a transform, with the maps chained behind
+//! it; it runs under a lease and moves on in epochs.
+//!
+//! **Invariant:** nothing leaves a job before the epoch that made it is committed (a sink that
+//! writes by itself, at least once, is the named exception), and no position moves without what
+//! follows from it. A job that meets an error ends; its successor goes on from the last commit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::engine::epoch::{EpochIdentity, OpenEpoch, SealedParts};
+use crate::engine::lane::KeptChunks;
+use crate::engine::state::STATE_CACHE_BYTES_MAX;
+use crate::engine::stream::InputMessages;
+use crate::storage::{CommitOutcome, Storage, StorageError, rows};
+use crate::types::epoch::{EpochCommit, Head, LaneTrim};
+use crate::types::ids::{EpochId, LaneId};
+use crate::types::key::{key_hash, partition_of};
+use crate::worker::board::{LaneBoard, LaneNews};
+use crate::worker::chain::{Chain, ChainError};
+use crate::worker::error::JobError;
+use crate::worker::input::{ItemLocation, LanesInput, SourceInput};
+use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, StreamPlan};
+use crate::worker::progress::RunProgress;
+
+/// One job, ready to run on a thread of its own.
+pub struct Job {
+    name: String,
+    identity: EpochIdentity,
+    lease: crate::types::lease::Lease,
+    limits: crate::types::pipeline::EpochLimits,
+    input: JobInput,
+    chain: Chain,
+    streams: Vec<StreamPlan>,
+    sinks: Vec<SinkPlan>,
+    /// The lanes that the job writes, with the chunks of each that storage still keeps.
+    lanes_written: BTreeMap<LaneId, KeptChunks>,
+    storage: Arc<dyn Storage>,
+    board: Arc<LaneBoard>,
+    progress: RunProgress,
+    /// Rows given to sinks in the open epoch.
+    sink_rows: u64,
+}
+
+/// Where a job's items come from.
+enum JobInput {
+    Source(SourceInput),
+    Lanes(LanesInput),
+}
+
+/// How a job ended that did not fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobEnd {
+    /// Its finite input is read to the end, and its readers have taken all that it wrote.
+    Finished,
+    /// The run was stopped; what is not read yet waits for the next run.
+    Stopped,
+}
+
+/// What the jobs of one run share.
+#[derive(Clone)]
+pub struct JobContext {
+    /// Where epochs are committed.
+    pub storage: Arc<dyn Storage>,
+    /// What jobs tell each other about lanes.
+    pub board: Arc<LaneBoard>,
+    /// Counters for those who watch.
+    pub progress: RunProgress,
+}
+
+/// A job whose lanes are on the board and whose input is not open yet. All jobs of a run are
+/// announced before the first one is opened, so that every reader finds its lanes.
+pub struct AnnouncedJob {
+    plan: JobPlan,
+    lanes_written: BTreeMap<LaneId, KeptChunks>,
+    context: JobContext,
+}
+
+impl AnnouncedJob {
+    /// Puts the lanes that the job writes on the board.
+    ///
+    /// # Errors
+    ///
+    /// When storage fails.
+    pub fn announce(plan: JobPlan, context: JobContext) -> Result<AnnouncedJob, StorageError> {
+        let mut lanes_written = BTreeMap::new();
+        for lane in plan.lanes_written() {
+            let kept = KeptChunks::restored(rows::chunk_epochs(&*context.storage, lane)?);
+            context.board.open(lane, kept.newest());
+            lanes_written.insert(lane, kept);
+        }
+        Ok(AnnouncedJob {
+            plan,
+            lanes_written,
+            context,
+        })
+    }
+
+    /// Opens the input at its committed position.
+    ///
+    /// # Errors
+    ///
+    /// When storage fails.
+    pub fn open(self) -> Result<Job, StorageError> {
+        let (plan, context) = (self.plan, self.context);
+        let head = context.storage.head(plan.lease.partition)?;
+        let input = match plan.input {
+            InputPlan::Source(source) => {
+                let input = SourceInput::new(plan.name.clone(), source);
+                context.progress.source_opened(input.progress());
+                JobInput::Source(input)
+            }
+            InputPlan::Lanes(lanes) => {
+                JobInput::Lanes(LanesInput::open(&lanes, &*context.storage, &context.board)?)
+            }
+        };
+        Ok(Job {
+            identity: EpochIdentity {
+                partition: plan.lease.partition,
+                generation: plan.lease.generation,
+                epoch: head.epoch.next(),
+                deployment: plan.deployment,
+            },
+            chain: Chain::new(
+                plan.transform,
+                plan.maps,
+                &plan.streams,
+                plan.limits,
+                STATE_CACHE_BYTES_MAX,
+            ),
+            name: plan.name,
+            lease: plan.lease,
+            limits: plan.limits,
+            input,
+            streams: plan.streams,
+            sinks: plan.sinks,
+            lanes_written: self.lanes_written,
+            storage: context.storage,
+            board: context.board,
+            progress: context.progress,
+            sink_rows: 0,
+        })
+    }
+}
+
+impl Job {
+    /// Runs epoch after epoch until the input is at its end, the run is stopped, or something
+    /// fails.
+    ///
+    /// # Errors
+    ///
+    /// The first failure: of a guest, a source, a sink or storage, or the loss of the lease.
+    pub fn run(mut self) -> Result<JobEnd, JobError> {
+        let span = tracing::info_span!("job", name = self.name, partition = %self.lease.partition);
+        let _entered = span.enter();
+        let lanes_written: Vec<LaneId> = self.lanes_written.keys().copied().collect();
+        loop {
+            if !self.board.wait_for_room(&lanes_written) {
+                return Ok(JobEnd::Stopped);
+            }
+            let mut epoch = OpenEpoch::new(self.identity, self.limits);
+            self.take_items(&mut epoch)?;
+            if epoch.input_rows() > 0 {
+                self.commit(epoch)?;
+                continue;
+            }
+            match self.wait_for_input() {
+                LaneNews::Written => {}
+                LaneNews::Closed => return self.finish(&lanes_written),
+                LaneNews::Stopped => return Ok(JobEnd::Stopped),
+            }
+        }
+    }
+
+    /// Takes items in order and runs them, batch by batch, until the epoch is full or there is
+    /// nothing more to read for now.
+    fn take_items(&mut self, epoch: &mut OpenEpoch) -> Result<(), JobError> {
+        while let Some(room) = epoch.room() {
+            let input = match &mut self.input {
+                JobInput::Source(source) => source.next(room).map_err(JobError::Source)?,
+                JobInput::Lanes(lanes) => lanes.next(room, &*self.storage, &self.board)?,
+            };
+            if input.is_empty() {
+                return Ok(());
+            }
+            if epoch.input_rows() == 0 {
+                tracing::debug!(epoch = %epoch.id(), "epoch opened");
+            }
+            epoch.add_input(&input);
+            self.run_batch(epoch, input)?;
+        }
+        Ok(())
+    }
+
+    /// Runs one batch through the chain and routes what leaves it.
+    fn run_batch(&mut self, epoch: &mut OpenEpoch, input: InputMessages) -> Result<(), JobError> {
+        let partition = self.lease.partition;
+        self.chain
+            .run(input, epoch, &*self.storage, partition)
+            .map_err(|error| match error {
+                ChainError::Storage(error) => JobError::Storage(error),
+                ChainError::Guest(failure) => JobError::Guest {
+                    computation: failure.computation,
+                    partition,
+                    epoch: epoch.id(),
+                    location: locate(&self.input, &failure.items),
+                    source: Box::new(failure.error),
+                },
+            })?;
+        let mut sink_error = None;
+        self.chain.visit_leaving(|place, at| {
+            let (stream, messages) = (&self.streams[place], self.chain.stream(place));
+            let index = epoch.next_message_index();
+            for partitions in &stream.readers {
+                let hash = key_hash(messages.keys.get(at));
+                let lane = LaneId {
+                    producer: partition,
+                    stream: stream.id,
+                    reader: partitions[partition_of(hash, partitions.len())],
+                };
+                epoch.send(lane, index, hash, messages, at);
+            }
+            for sink in &stream.sinks {
+                self.sink_rows += 1;
+                if let Err(error) = self.sinks[*sink].sink.add(messages.payloads.get(at)) {
+                    sink_error.get_or_insert((*sink, error));
+                }
+            }
+        });
+        match sink_error {
+            Some((sink, error)) => Err(self.sink_failed(sink, error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Commits the epoch and, once it is durable, tells those who wait for it.
+    fn commit(&mut self, epoch: OpenEpoch) -> Result<(), JobError> {
+        let (epoch_id, rows) = (epoch.id(), epoch.input_rows() as u64);
+        let parts = self.seal_parts()?;
+        let commit = epoch.seal(parts);
+        let written: Vec<(LaneId, u64)> = commit
+            .chunks
+            .iter()
+            .map(|chunk| (chunk.lane, chunk.messages.size_bytes() as u64))
+            .collect();
+        let trims = commit.trims.clone();
+        let messages = commit.record.output_count;
+        self.decide(commit)?;
+        tracing::debug!(epoch = %epoch_id, rows, messages, "epoch committed");
+        self.deliver(epoch_id, rows, messages, &written, &trims);
+        Ok(())
+    }
+
+    /// Everything that the epoch commits beside its messages.
+    fn seal_parts(&mut self) -> Result<SealedParts, JobError> {
+        let mut parts = SealedParts {
+            trims: self.trims(),
+            ..SealedParts::default()
+        };
+        match &self.input {
+            JobInput::Source(source) => parts.source_position = Some(source.position()),
+            JobInput::Lanes(lanes) => parts.frontiers = lanes.advances(),
+        }
+        if let Some(states) = self.chain.states() {
+            parts.states = states.take_changes();
+        }
+        for place in 0..self.sinks.len() {
+            match self.sinks[place].sink.seal() {
+                Ok(None) => {}
+                Ok(Some(bytes)) => {
+                    let file = self.sinks[place].file.expect("only file sinks yield bytes");
+                    parts.appends.push((file, bytes));
+                }
+                Err(error) => return Err(self.sink_failed(place, error)),
+            }
+        }
+        Ok(parts)
+    }
+
+    /// The chunks that every reader has passed.
+    fn trims(&self) -> Vec<LaneTrim> {
+        let of_lane = |(lane, kept): (&LaneId, &KeptChunks)| -> Vec<LaneTrim> {
+            let covered = self.board.covered_up_to(*lane);
+            kept.trimmable(covered)
+                .map(|epoch| LaneTrim { lane: *lane, epoch })
+                .collect()
+        };
+        self.lanes_written.iter().flat_map(of_lane).collect()
+    }
+
+    fn decide(&mut self, commit: EpochCommit) -> Result<Head, JobError> {
+        let epoch = commit.epoch;
+        match self.storage.commit_epoch(self.lease, commit)? {
+            CommitOutcome::Committed(head) => {
+                self.identity.epoch = head.epoch.next();
+                Ok(head)
+            }
+            CommitOutcome::Refused(refusal) => Err(JobError::Refused(refusal)),
+            CommitOutcome::Unknown => Err(JobError::OutcomeUnknown {
+                partition: self.lease.partition,
+                epoch,
+            }),
+        }
+    }
+
+    /// After the commit: hands chunks on, tells writers how far their lanes are read, counts.
+    fn deliver(
+        &mut self,
+        epoch: EpochId,
+        rows: u64,
+        messages: u64,
+        written: &[(LaneId, u64)],
+        trims: &[LaneTrim],
+    ) {
+        for (lane, size_bytes) in written {
+            self.lanes_written.entry(*lane).or_default().push(epoch);
+            self.board.written(*lane, epoch, *size_bytes);
+        }
+        for trim in trims {
+            self.lanes_written
+                .entry(trim.lane)
+                .or_default()
+                .trimmed(trim.epoch);
+        }
+        match &mut self.input {
+            JobInput::Source(source) => {
+                self.progress.source_advanced(rows, source.bytes_advanced());
+            }
+            JobInput::Lanes(lanes) => lanes.committed(&self.board),
+        }
+        if let Some(states) = self.chain.states() {
+            states.shrink();
+        }
+        self.progress
+            .epoch_committed(messages, std::mem::take(&mut self.sink_rows));
+    }
+
+    fn wait_for_input(&self) -> LaneNews {
+        match &self.input {
+            // A finite source that yields nothing is at its end.
+            JobInput::Source(_) => LaneNews::Closed,
+            JobInput::Lanes(lanes) => lanes.wait(&self.board),
+        }
+    }
+
+    /// The input is at its end: waits until the readers have taken everything, and removes it.
+    fn finish(mut self, lanes_written: &[LaneId]) -> Result<JobEnd, JobError> {
+        for lane in lanes_written {
+            self.board.close(*lane);
+        }
+        if !self.board.wait_until_covered(lanes_written) {
+            return Ok(JobEnd::Stopped);
+        }
+        if self.lanes_written.values().any(|kept| !kept.is_empty()) {
+            self.commit(OpenEpoch::new(self.identity, self.limits))?;
+        }
+        Ok(JobEnd::Finished)
+    }
+
+    fn sink_failed(&self, place: usize, error: crate::sink::SinkError) -> JobError {
+        JobError::Sink {
+            sink: self.sinks[place].name.clone(),
+            source: error,
+        }
+    }
+}
+
+fn locate(input: &JobInput, items: &std::ops::Range<u32>) -> ItemLocation {
+    match input {
+        JobInput::Source(source) => source.locate(items),
+        JobInput::Lanes(lanes) => lanes.locate(items),
+    }
+}

@@ -1,0 +1,109 @@
+//! What a job is to do: its input, its chain and where its messages go. Made by the controller,
+//! carried out by [`crate::worker::job`].
+
+use crate::guest::Computation;
+use crate::sink::Sink;
+use crate::source::Source;
+use crate::types::ids::{LaneId, PartitionId, SinkFileId, StreamId};
+use crate::types::lease::Lease;
+use crate::types::pipeline::EpochLimits;
+
+/// One job: one partition of a source or of a transform, with the maps chained behind it.
+pub struct JobPlan {
+    /// The pipeline's name.
+    pub pipeline: String,
+    /// The source or transform that the job is a partition of.
+    pub name: String,
+    /// The right to commit for the partition.
+    pub lease: Lease,
+    /// Number of the deployment in force.
+    pub deployment: u64,
+    /// How large epochs and batches may grow.
+    pub limits: EpochLimits,
+    /// Where its items come from.
+    pub input: InputPlan,
+    /// The transform, unless the job reads a source.
+    pub transform: Option<NodePlan>,
+    /// The maps behind it, each after those that feed it.
+    pub maps: Vec<NodePlan>,
+    /// Every stream that is written inside the job.
+    pub streams: Vec<StreamPlan>,
+    /// The sinks that the job feeds.
+    pub sinks: Vec<SinkPlan>,
+}
+
+/// Where a job's items come from.
+pub enum InputPlan {
+    /// A source; its records are the messages of the job's first stream.
+    Source(Box<dyn Source>),
+    /// Lanes, in the order in which they are read.
+    Lanes(Vec<LanePlan>),
+}
+
+/// A lane to read.
+#[derive(Debug, Clone, Copy)]
+pub struct LanePlan {
+    /// The lane.
+    pub lane: LaneId,
+    /// The transform's input that it feeds, as an index into the description's inputs.
+    pub input: u16,
+}
+
+/// A computation in its place in the chain.
+pub struct NodePlan {
+    /// The computation's name.
+    pub name: String,
+    /// The component, ready to be called.
+    pub computation: Computation,
+    /// For each of the description's inputs its place in the job's streams, or `None` where only
+    /// other jobs feed it; empty for the transform, whose input comes by lanes.
+    pub inputs: Vec<Option<usize>>,
+    /// For each of the description's outputs its place in the job's streams.
+    pub outputs: Vec<usize>,
+}
+
+/// A stream written inside the job, and who takes it outside the chain.
+#[derive(Debug, Clone)]
+pub struct StreamPlan {
+    /// Its number in the store.
+    pub id: StreamId,
+    /// The partitions of each transform that reads it.
+    pub readers: Vec<Vec<PartitionId>>,
+    /// Places in the job's sinks.
+    pub sinks: Vec<usize>,
+}
+
+impl StreamPlan {
+    /// Whether anything takes its messages out of the chain.
+    pub fn leaves_the_chain(&self) -> bool {
+        !self.readers.is_empty() || !self.sinks.is_empty()
+    }
+}
+
+/// A sink that the job feeds.
+pub struct SinkPlan {
+    /// Its name.
+    pub name: String,
+    /// The connector.
+    pub sink: Box<dyn Sink>,
+    /// The file that the committer appends its rows to; `None` where the sink writes by itself.
+    pub file: Option<SinkFileId>,
+}
+
+impl JobPlan {
+    /// Every lane that the job writes.
+    pub fn lanes_written(&self) -> Vec<LaneId> {
+        let lane = |stream: &StreamPlan, reader: &PartitionId| LaneId {
+            producer: self.lease.partition,
+            stream: stream.id,
+            reader: *reader,
+        };
+        self.streams
+            .iter()
+            .flat_map(|stream| {
+                let readers = stream.readers.iter().flatten();
+                readers.map(|reader| lane(stream, reader))
+            })
+            .collect()
+    }
+}
