@@ -84,12 +84,14 @@ pub fn run(
         Err(findings) => return Ok(report(&findings, logs)),
     };
     report(&admission.warnings, logs);
+    tracing::debug!(pipeline = pipeline.name, "components admitted");
     notice_stdout_sinks(&pipeline, logs);
 
     let storage = match open_storage(&data.join("store")) {
         Err(error @ StorageError::InUse { .. }) => return Ok(conflict(&error, logs)),
         opened => opened.with_context(|| format!("failed to open {}", data.display()))?,
     };
+    tracing::debug!(data = %data.display(), "storage opened");
     let accept = arguments.accept_change;
     let controller = match Controller::open(&pipeline, &admission, &runtime, &storage, accept) {
         Err(ControllerError::Registry(error @ RegistryError::Changed { .. })) => {

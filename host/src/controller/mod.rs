@@ -67,6 +67,7 @@ impl Controller {
         leases::end_all(&**storage)?;
         let intent = intent(pipeline, admission);
         let registration = registry::register(&**storage, &pipeline.name, &intent, accept_change)?;
+        tracing::debug!(deployment = registration.deployment, "pipeline registered");
         let plans = placement::plan(
             pipeline,
             admission,

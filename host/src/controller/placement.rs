@@ -62,6 +62,7 @@ pub fn plan(
         let partitions = planner.partitions(&shape.head);
         for partition in partitions {
             let lease = leases::grant(storage, *partition)?;
+            tracing::debug!(lease = %lease.id, partition = %partition, "lease granted");
             let input = match &shape.head {
                 JobHead::Source(name) => planner.source(name, *partition, accept_change)?,
                 JobHead::Transform(name) => InputPlan::Lanes(planner.lanes(name, *partition)),

@@ -104,6 +104,7 @@ impl AnnouncedJob {
     pub fn open(self) -> Result<Job, StorageError> {
         let (plan, context) = (self.plan, self.context);
         let head = context.storage.head(plan.lease.partition)?;
+        tracing::debug!(job = plan.name, head = %head.epoch, "job opened");
         let input = match plan.input {
             InputPlan::Source(source) => {
                 let input = SourceInput::new(plan.name.clone(), source);

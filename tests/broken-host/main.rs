@@ -1,0 +1,90 @@
+//! The host with a commit that is broken on purpose: the positive control of the kill test. Rows
+//! of file sinks are written before the epoch is decided and not by it, so a kill in between
+//! leaves rows that the next run writes again.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+
+use tidelock::storage::{
+    CatalogChange, CatalogOutcome, CommitTicket, Storage, StorageError, StoredRow,
+};
+use tidelock::types::epoch::{EpochCommit, Head};
+use tidelock::types::ids::{PartitionId, SinkFileId};
+use tidelock::types::lease::Lease;
+
+fn main() -> ExitCode {
+    tidelock::cli::main(&|directory| {
+        let honest = tidelock::cli::open_embedded_storage(directory)?;
+        Ok(Arc::new(BrokenStorage {
+            honest,
+            files: Mutex::default(),
+        }))
+    })
+}
+
+/// Storage whose sink rows are no part of the commit.
+struct BrokenStorage {
+    honest: Arc<dyn Storage>,
+    files: Mutex<BTreeMap<SinkFileId, File>>,
+}
+
+impl Storage for BrokenStorage {
+    fn submit_epoch(&self, lease: Lease, mut commit: EpochCommit) -> CommitTicket {
+        let mut files = self.files.lock().expect("no thread panics with the files");
+        for append in commit.appends.drain(..) {
+            let file = files.get_mut(&append.file).expect("the file was opened");
+            file.write_all(&append.bytes).expect("the disk has room");
+        }
+        self.honest.submit_epoch(lease, commit)
+    }
+
+    fn open_sink_file(&self, path: &Path) -> Result<SinkFileId, StorageError> {
+        // The honest store would notice rows that it did not write: it is shown another file.
+        let shown = path.with_extension("shown");
+        let id = self.honest.open_sink_file(&shown)?;
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .expect("the output folder was made above");
+        let mut files = self.files.lock().expect("no thread panics with the files");
+        files.insert(id, file);
+        Ok(id)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        self.honest.get(key)
+    }
+
+    fn get_many(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
+        self.honest.get_many(keys)
+    }
+
+    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Vec<StoredRow>, StorageError> {
+        self.honest.scan(start, end, limit)
+    }
+
+    fn head(&self, partition: PartitionId) -> Result<Head, StorageError> {
+        self.honest.head(partition)
+    }
+
+    fn read_catalog(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        self.honest.read_catalog(key)
+    }
+
+    fn scan_catalog(&self, prefix: &[u8]) -> Result<Vec<StoredRow>, StorageError> {
+        self.honest.scan_catalog(prefix)
+    }
+
+    fn commit_catalog(&self, change: &CatalogChange) -> Result<CatalogOutcome, StorageError> {
+        self.honest.commit_catalog(change)
+    }
+
+    fn settle(&self) -> Result<(), StorageError> {
+        self.honest.settle()
+    }
+}
