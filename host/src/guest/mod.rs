@@ -1,1 +1,37 @@
-//! To come.
+//! The sandbox: loads a component, limits it, runs one batch through it.
+//!
+//! The only module that names wasmtime. It knows nothing of pipelines, storage or time: a batch
+//! goes in, checked effects or a [`GuestError`] come out, and whatever bytes a guest is made of or
+//! returns, the host does not panic.
+//!
+//! - [`runtime`]: the engine with its settings, the pool of instances; loads components.
+//! - [`component`]: a loaded component: its digest, imports and exports.
+//! - [`policy`]: which imported functions are offered, granted or refused, and why.
+//! - [`computation`]: a component with its settings, ready to be called.
+//! - [`columns`]: the one place that knows the layout of what crosses the boundary.
+//! - [`error`]: what can go wrong, one variant for each situation.
+//!
+//! **Invariant:** a fresh instance remembers nothing of another call, and nothing that a guest is
+//! offered without a grant `host` differs between two calls.
+//!
+//! Guests run on the caller's thread, which must not be one that drives asynchronous tasks: a
+//! guest's print would block there, and tokio refuses that by a panic.
+
+mod artifacts;
+mod bindings;
+mod capture;
+pub mod columns;
+pub mod component;
+pub mod computation;
+mod deadline;
+mod description;
+pub mod error;
+mod instances;
+pub mod policy;
+pub mod runtime;
+mod wasi;
+
+pub use component::{Component, ImportedFunction};
+pub use computation::{Call, Computation, ComputationSettings};
+pub use error::{CallReport, GuestError};
+pub use runtime::{GuestOptions, GuestRuntime};

@@ -1,0 +1,452 @@
+//! A component in its place in a pipeline: judged, linked, described, ready to be called.
+//!
+//! Every call gets the same limits whatever its batch. By default it gets a fresh instance too; a
+//! kept one (policy `reuse`) saves its start, and any failure in it is repeated on a fresh one, so
+//! that the verdict never comes from an instance with a past.
+
+use std::sync::Arc;
+
+use wasmtime::Store;
+
+use crate::guest::bindings::exports::tidelock::computation::computation as contract;
+use crate::guest::bindings::{Guest, GuestPre};
+use crate::guest::columns;
+use crate::guest::component::Component;
+use crate::guest::deadline;
+use crate::guest::description::take_description;
+use crate::guest::error::{self, CallFault, CallReport, GuestError};
+use crate::guest::instances::InstanceSlot;
+use crate::guest::policy::{self, Verdicts};
+use crate::guest::runtime::GuestRuntime;
+use crate::guest::wasi::{GuestState, Outside};
+use crate::types::batch::{Batch, Description, Effects};
+use crate::types::pipeline::{CallLimits, Grants, InstancePolicy};
+
+/// The export that the host calls.
+const CONTRACT: &str = "tidelock:computation/computation@0.1.0";
+/// What the engine may copy out of a guest beyond `limits.output`: log lines, and what rows cost in
+/// the host's own types. It bounds the host's memory where a guest's lists point at the same bytes
+/// many times.
+const COPY_BYTES_BEYOND_OUTPUT: usize = 16 << 20;
+
+/// What a computation is made with.
+#[derive(Debug, Clone)]
+pub struct ComputationSettings {
+    /// Its name, for errors.
+    pub name: String,
+    /// Its parameters, as JSON text.
+    pub parameters: String,
+    /// What it may see of the outside.
+    pub grants: Grants,
+    /// What one call may use.
+    pub limits: CallLimits,
+    /// When instances are made.
+    pub instance: InstancePolicy,
+}
+
+/// A component that is ready to be called with batches.
+pub struct Computation {
+    runtime: Arc<GuestRuntime>,
+    prepared: GuestPre<GuestState>,
+    settings: ComputationSettings,
+    outside: Outside,
+    verdicts: Verdicts,
+    description: Description,
+    kept: Option<Instance>,
+}
+
+/// What a call that succeeded brings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// What it wants done, checked.
+    pub effects: Effects,
+    /// Fuel that it used.
+    pub fuel: u64,
+    /// What it printed, bounded.
+    pub stdout: String,
+    /// What it printed as errors, bounded.
+    pub stderr: String,
+}
+
+/// An instance with its store. The slot goes back last, when the pool has its memory again.
+struct Instance {
+    guest: Guest,
+    store: Store<GuestState>,
+    slot: InstanceSlot,
+}
+
+impl std::fmt::Debug for Computation {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Computation")
+            .field("settings", &self.settings)
+            .field("description", &self.description)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Computation {
+    /// Judges the component's imports, links it and asks it for its description, under the limits
+    /// of every call.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::RefusedImports`] with all refusals at once, [`GuestError::WrongWorld`],
+    /// [`GuestError::Instantiation`], [`GuestError::Limit`], [`GuestError::Directory`],
+    /// [`GuestError::DescriptionInvalid`], or what a failing call of `describe` ends in.
+    pub fn new(
+        runtime: &Arc<GuestRuntime>,
+        component: &Component,
+        settings: ComputationSettings,
+    ) -> Result<Computation, GuestError> {
+        check_limits(runtime, &settings)?;
+        let refuse = |verdicts: &Verdicts| match verdicts.refusals() {
+            refusals if refusals.is_empty() => Ok(()),
+            refusals => Err(GuestError::RefusedImports {
+                computation: settings.name.clone(),
+                refusals,
+            }),
+        };
+        refuse(&policy::judge(component, &settings.grants, None))?;
+        let prepared = prepare(runtime, component, &settings.name)?;
+        let description = describe(runtime, &prepared, &settings)?;
+        let verdicts = policy::judge(component, &settings.grants, Some(description.kind));
+        refuse(&verdicts)?;
+        let outside = Outside::granted(&settings.grants);
+        // A directory that can't be opened is told now, not by the first batch.
+        new_store(runtime, &settings, &outside)?;
+        Ok(Computation {
+            runtime: Arc::clone(runtime),
+            prepared,
+            settings,
+            outside,
+            verdicts,
+            description,
+            kept: None,
+        })
+    }
+
+    /// What the component says of itself.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// What the host made of its imports and grants.
+    pub fn verdicts(&self) -> &Verdicts {
+        &self.verdicts
+    }
+
+    /// Runs one batch. The same batch may be run again at will. The calling thread must not drive
+    /// asynchronous tasks.
+    ///
+    /// # Errors
+    ///
+    /// How the call failed; see [`GuestError::is_verdict`].
+    pub fn process(&mut self, batch: &Batch) -> Result<Call, GuestError> {
+        if let Some(mut instance) = self.kept.take() {
+            let answer = self.call(&mut instance, batch);
+            if answer.is_ok() {
+                self.kept = Some(instance);
+                return answer;
+            }
+            tracing::debug!(
+                computation = self.settings.name,
+                "call failed in a kept instance, repeated on a fresh one"
+            );
+        }
+        let mut instance = self.start()?;
+        let answer = self.call(&mut instance, batch);
+        let may_keep = answer.is_ok() && self.settings.instance == InstancePolicy::Reuse;
+        if may_keep && self.runtime.slots().keep(&mut instance.slot) {
+            self.kept = Some(instance);
+        }
+        answer
+    }
+
+    fn start(&self) -> Result<Instance, GuestError> {
+        start(&self.runtime, &self.prepared, &self.settings, &self.outside)
+    }
+
+    fn call(&self, instance: &mut Instance, batch: &Batch) -> Result<Call, GuestError> {
+        let limits = &self.settings.limits;
+        let states = columns::lend_states(batch);
+        let lent = columns::lend_batch(batch, &states);
+        let guest = instance.guest.tidelock_computation_computation();
+        let answer = run(&self.runtime, &mut instance.store, limits, |store| {
+            guest.call_process(store, &self.settings.parameters, lent)
+        });
+        let finished = answer.and_then(|(answer, report)| match self.take_answer(answer, batch) {
+            Ok(effects) => Ok(Call {
+                effects,
+                fuel: report.fuel,
+                stdout: report.stdout,
+                stderr: report.stderr,
+            }),
+            Err(fault) => Err((fault, report)),
+        });
+        finished.map_err(|(fault, report)| join(fault, report, &self.settings))
+    }
+
+    fn take_answer(
+        &self,
+        answer: Result<contract::Effects, contract::Failure>,
+        batch: &Batch,
+    ) -> Result<Effects, CallFault> {
+        let effects = answer.map_err(|failure| CallFault::Failure {
+            item: failure.item,
+            reason: failure.reason,
+        })?;
+        let limits = &self.settings.limits;
+        let size_bytes = columns::size_bytes(&effects);
+        if size_bytes > limits.output_bytes {
+            return Err(CallFault::Oversize {
+                size_bytes: Some(size_bytes),
+            });
+        }
+        columns::take_effects(effects, batch, &self.description, limits.log_bytes)
+            .map_err(CallFault::Malformed)
+    }
+}
+
+fn check_limits(runtime: &GuestRuntime, settings: &ComputationSettings) -> Result<(), GuestError> {
+    let memory_bytes_max = runtime.options().memory_bytes_max;
+    let memory_bytes = settings.limits.memory_bytes;
+    if memory_bytes > memory_bytes_max {
+        return Err(GuestError::Limit {
+            computation: settings.name.clone(),
+            finding: format!(
+                "`limits.memory` is {memory_bytes} bytes, this host allows {memory_bytes_max}; \
+                 lower it"
+            ),
+        });
+    }
+    Ok(())
+}
+
+/// Links a component whose imports were judged.
+fn prepare(
+    runtime: &GuestRuntime,
+    component: &Component,
+    computation: &str,
+) -> Result<GuestPre<GuestState>, GuestError> {
+    let linked = runtime
+        .linker()
+        .instantiate_pre(component.compiled())
+        .map_err(|error| GuestError::Instantiation {
+            computation: computation.to_owned(),
+            reason: format!("{error:#}"),
+        })?;
+    GuestPre::new(linked).map_err(|_| wrong_world(component, computation))
+}
+
+/// Says what a component exports in place of the contract.
+fn wrong_world(component: &Component, computation: &str) -> GuestError {
+    let (interface, _) = CONTRACT
+        .split_once('@')
+        .expect("the contract has a version");
+    let of_ours: Vec<&str> = component
+        .exports()
+        .iter()
+        .map(String::as_str)
+        .filter(|export| export.starts_with(interface))
+        .collect();
+    let found = match (of_ours.is_empty(), component.exports().is_empty()) {
+        (false, _) => format!("it exports {}", of_ours.join(", ")),
+        (true, false) => format!("it exports only {}", component.exports().join(", ")),
+        (true, true) => "it exports nothing".to_owned(),
+    };
+    GuestError::WrongWorld {
+        computation: computation.to_owned(),
+        expected: CONTRACT,
+        found,
+    }
+}
+
+/// Asks a component for its description. It sees nothing of the outside whatever is granted: a
+/// description that could change would be none.
+fn describe(
+    runtime: &GuestRuntime,
+    prepared: &GuestPre<GuestState>,
+    settings: &ComputationSettings,
+) -> Result<Description, GuestError> {
+    let mut instance = start(runtime, prepared, settings, &Outside::sealed())?;
+    let guest = instance.guest.tidelock_computation_computation();
+    let (described, _) = run(runtime, &mut instance.store, &settings.limits, |store| {
+        guest.call_describe(store)
+    })
+    .map_err(|(fault, report)| join(fault, report, settings))?;
+    take_description(described).map_err(|finding| GuestError::DescriptionInvalid {
+        computation: settings.name.clone(),
+        finding,
+    })
+}
+
+fn new_store(
+    runtime: &GuestRuntime,
+    settings: &ComputationSettings,
+    outside: &Outside,
+) -> Result<Store<GuestState>, GuestError> {
+    let limits = &settings.limits;
+    let state =
+        GuestState::new(outside, limits).map_err(|(path, source)| GuestError::Directory {
+            computation: settings.name.clone(),
+            path,
+            source,
+        })?;
+    let mut store = Store::new(runtime.engine(), state);
+    store.limiter(GuestState::memory_limit);
+    store.set_hostcall_fuel(limits.output_bytes.saturating_add(COPY_BYTES_BEYOND_OUTPUT));
+    Ok(store)
+}
+
+/// Makes a fresh instance, under the limits of a call: a component may run code when it starts.
+fn start(
+    runtime: &GuestRuntime,
+    prepared: &GuestPre<GuestState>,
+    settings: &ComputationSettings,
+    outside: &Outside,
+) -> Result<Instance, GuestError> {
+    let slot = runtime.slots().take();
+    let mut store = new_store(runtime, settings, outside)?;
+    let mut started = Err(());
+    let answer = run(runtime, &mut store, &settings.limits, |store| {
+        // The contract's types are compared here; that error is not the guest's doing.
+        match prepared.instance_pre().instantiate(&mut *store) {
+            Ok(instance) => {
+                started = Ok(Guest::new(store, &instance));
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    });
+    match (answer, started) {
+        (Ok(_), Ok(Ok(guest))) => Ok(Instance { guest, store, slot }),
+        (Ok(_), Ok(Err(error))) => Err(GuestError::WrongWorld {
+            computation: settings.name.clone(),
+            expected: CONTRACT,
+            found: format!("its functions have other types: {error:#}"),
+        }),
+        (Err((CallFault::Malformed(fault), _)), _) => Err(GuestError::Instantiation {
+            computation: settings.name.clone(),
+            reason: fault.to_string(),
+        }),
+        (Err((fault, report)), _) => Err(join(fault, report, settings)),
+        (Ok(_), Err(())) => unreachable!("a run that succeeds has started the instance"),
+    }
+}
+
+/// Runs guest code under the limits of one call and reports on it.
+fn run<R>(
+    runtime: &GuestRuntime,
+    store: &mut Store<GuestState>,
+    limits: &CallLimits,
+    code: impl FnOnce(&mut Store<GuestState>) -> wasmtime::Result<R>,
+) -> Result<(R, CallReport), (CallFault, CallReport)> {
+    let counts_fuel = runtime.options().fuel;
+    store.data_mut().begin_call();
+    if counts_fuel {
+        store.set_fuel(limits.fuel).expect("the engine counts fuel");
+    }
+    store.set_epoch_deadline(deadline::ticks(limits.deadline));
+    let running = runtime.deadlines().enter();
+    let answer = code(store);
+    drop(running);
+
+    let left = match counts_fuel {
+        true => store.get_fuel().expect("the engine counts fuel"),
+        false => limits.fuel,
+    };
+    let (stdout, stderr) = store.data().take_prints();
+    let mut report = CallReport {
+        fuel: limits.fuel.saturating_sub(left),
+        backtrace: String::new(),
+        stdout,
+        stderr,
+    };
+    answer
+        .map_err(|error| {
+            let fault = error::classify(&error, store.data().denied_bytes(), &report.stderr);
+            report.backtrace = error::backtrace(&error);
+            (fault, report.clone())
+        })
+        .map(|answer| (answer, report))
+}
+
+fn join(fault: CallFault, report: CallReport, settings: &ComputationSettings) -> GuestError {
+    let computation = settings.name.clone();
+    let report = Box::new(report);
+    let limits = &settings.limits;
+    match fault {
+        CallFault::Panic { message } => GuestError::Panic {
+            computation,
+            message,
+            report,
+        },
+        CallFault::Trap { reason } => GuestError::Trap {
+            computation,
+            reason,
+            report,
+        },
+        CallFault::Exit { code } => GuestError::Exit {
+            computation,
+            code,
+            report,
+        },
+        CallFault::OutOfFuel => GuestError::OutOfFuel {
+            computation,
+            limit: limits.fuel,
+            report,
+        },
+        CallFault::OutOfMemory { asked_bytes } => GuestError::OutOfMemory {
+            computation,
+            asked_bytes,
+            limit_bytes: limits.memory_bytes,
+            report,
+        },
+        CallFault::StackOverflow => GuestError::StackOverflow {
+            computation,
+            report,
+        },
+        CallFault::Deadline => GuestError::Deadline {
+            computation,
+            deadline: limits.deadline,
+            report,
+        },
+        CallFault::Oversize { size_bytes } => GuestError::OversizeOutput {
+            computation,
+            size_bytes,
+            limit_bytes: limits.output_bytes,
+            report,
+        },
+        CallFault::Malformed(fault) => GuestError::MalformedEffects {
+            computation,
+            fault,
+            report,
+        },
+        CallFault::Failure { item, reason } => GuestError::Failure {
+            computation,
+            item,
+            reason,
+            report,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_computation_may_move_to_another_thread() {
+        fn check<T: Send>() {}
+        check::<Computation>();
+    }
+
+    #[test]
+    fn the_contract_is_the_one_in_wit() {
+        let wit = include_str!("../../../wit/computation.wit");
+        let (package, version) = CONTRACT.split_once('@').expect("a version");
+        let (package, _) = package.split_once('/').expect("an interface");
+        assert!(wit.contains(&format!("package {package}@{version};")));
+    }
+}
