@@ -122,3 +122,8 @@ pub fn skip(tool: &str) {
     // A test that has nowhere to say this passes silently; there is nothing better to do.
     let _ = writeln!(std::io::stderr(), "skipped: no {tool}");
 }
+
+/// The computation in README.md, compiled with the documentation tests so that it stays true.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;
