@@ -40,18 +40,19 @@ pub(crate) fn prepare() -> Result<Toolchain> {
         "the standard library for {TARGET} is not installed in {}; asking rustup for it",
         toolchain.sysroot.display()
     );
-    let mut rustup = Command::new("rustup");
-    rustup.args(["target", "add", TARGET]);
-    // `command::read` puts what rustup printed into the error.
-    command::read(&mut rustup).context(remedy(field(&version, "release")))?;
-    if !has_standard_library(&toolchain.sysroot) {
-        bail!(
-            "rustup reports success, but {} holds no standard library for {TARGET}: {}",
-            toolchain.sysroot.display(),
-            remedy(field(&version, "release"))
-        );
-    }
-    Ok(toolchain)
+    let failure = match command::read(Command::new("rustup").args(["target", "add", TARGET])) {
+        Ok(_) if has_standard_library(&toolchain.sysroot) => return Ok(toolchain),
+        Ok(_) => format!("rustup target add {TARGET} succeeded, for another toolchain than this"),
+        // With what rustup printed.
+        Err(error) => format!("{error:#}"),
+    };
+    bail!(
+        "failed to install the standard library of rustc {} for {TARGET}: {failure}\n\
+         to do: run `rustup target add {TARGET}` in this folder where static.rust-lang.org (or the server in \
+         RUSTUP_DIST_SERVER) can be reached; or, if this rustc does not come from rustup, install its standard \
+         library for {TARGET} the way rustc was installed",
+        field(&version, "release")
+    );
 }
 
 fn has_standard_library(sysroot: &Path) -> bool {
@@ -71,14 +72,6 @@ fn field<'a>(version: &'a str, name: &str) -> &'a str {
         .lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
         .unwrap_or("")
-}
-
-fn remedy(release: &str) -> String {
-    format!(
-        "failed to install the target {TARGET} for rustc {release}; run `rustup target add {TARGET}` in this folder \
-         where static.rust-lang.org (or the server in RUSTUP_DIST_SERVER) can be reached, or, if this rustc does not \
-         come from rustup, install its standard library for {TARGET} the way rustc was installed"
-    )
 }
 
 #[cfg(test)]
