@@ -11,7 +11,7 @@ use toml::{Table, Value};
 
 use crate::command;
 use crate::components;
-use crate::flights::{self, Results};
+use crate::flights::{Answers, Results};
 use crate::steps::{self, Steps};
 use crate::toolchain::Toolchain;
 use crate::workspace::Workspace;
@@ -42,7 +42,10 @@ pub(crate) fn run(workspace: &Workspace, toolchain: &Toolchain, year: Option<&Pa
     })?;
 
     let example = workspace.root.join("examples/flights");
-    let name = if year.is_some() { "year" } else { "week" };
+    let (name, answers) = match year {
+        Some(_) => ("year", Answers::Year),
+        None => ("week", Answers::Week),
+    };
     let folder = workspace.root.join("target/demo").join(name);
     let pipeline = prepare(&example, &folder, year.as_deref())?;
 
@@ -64,7 +67,7 @@ pub(crate) fn run(workspace: &Workspace, toolchain: &Toolchain, year: Option<&Pa
     println!("The whole output lies in {}", folder.join("out").display());
     println!("Pipeline file and state:  {}", folder.display());
 
-    let compared = flights::verify(&folder.join("out"), &example.join("expected"), name)?;
+    let compared = answers.verify(&folder.join("out"), &example.join("expected"))?;
     println!(
         "Equal to the independently calculated answers: {}",
         compared.join(", ")

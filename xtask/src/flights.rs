@@ -74,45 +74,70 @@ impl fmt::Display for Results {
     }
 }
 
-/// Compares what a run wrote with the expected files and returns the names of those compared: for the
-/// week each file byte for byte, for the year each file's SHA-256 (the files themselves are large).
-///
-/// # Errors
-///
-/// If a file is missing or differs; the message then names the first line that does, where it can.
-pub(crate) fn verify(output: &Path, expected: &Path, name: &str) -> Result<Vec<String>> {
-    let mut compared = Vec::new();
-    if name == "year" {
-        for line in text(&expected.join("year.sha256"))?.lines() {
-            let (digest, file) = line
-                .split_once("  ")
-                .with_context(|| format!("`{line}` is not a digest, two spaces and a name"))?;
-            let found = sha256(&bytes(&output.join(file))?);
-            if found != digest {
-                bail!(
-                    "{file} differs from the expected one: its SHA-256 is {found}, expected {digest}"
-                );
-            }
-            compared.push(file.to_owned());
+/// Which answers a run is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answers {
+    /// The week's, byte for byte.
+    Week,
+    /// The year's, by digest: its files are too large to keep.
+    Year,
+}
+
+impl Answers {
+    /// Compares what a run wrote with the answers in `expected` and returns the names of the files compared.
+    ///
+    /// # Errors
+    ///
+    /// If a file is missing or differs.
+    pub(crate) fn verify(self, output: &Path, expected: &Path) -> Result<Vec<String>> {
+        let compared = match self {
+            Answers::Week => verify_bytes(output, expected)?,
+            Answers::Year => verify_digests(output, &expected.join("full.json"))?,
+        };
+        if compared.is_empty() {
+            bail!("{} holds no answers to compare with", expected.display());
         }
-    } else {
-        let folder = expected
-            .read_dir()
-            .with_context(|| format!("failed to read {}", expected.display()))?;
-        for entry in folder {
-            let entry = entry.with_context(|| format!("failed to read {}", expected.display()))?;
-            let file = entry.file_name().to_string_lossy().into_owned();
-            if !file.ends_with(".jsonl") {
-                continue;
-            }
-            same(&bytes(&output.join(&file))?, &bytes(&entry.path())?)
-                .with_context(|| format!("{file} differs from the expected one"))?;
-            compared.push(file);
-        }
-        compared.sort();
+        Ok(compared)
     }
-    if compared.is_empty() {
-        bail!("{} holds no answers to compare with", expected.display());
+}
+
+fn verify_bytes(output: &Path, expected: &Path) -> Result<Vec<String>> {
+    let folder = expected
+        .read_dir()
+        .with_context(|| format!("failed to read {}", expected.display()))?;
+    let mut compared = Vec::new();
+    for entry in folder {
+        let entry = entry.with_context(|| format!("failed to read {}", expected.display()))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".jsonl") {
+            same(&bytes(&output.join(&name))?, &bytes(&entry.path())?)
+                .with_context(|| format!("{name} is not the expected one"))?;
+            compared.push(name);
+        }
+    }
+    compared.sort();
+    Ok(compared)
+}
+
+/// `digests` is a JSON object whose `files` give each file's `rows` and `sha256`.
+fn verify_digests(output: &Path, digests: &Path) -> Result<Vec<String>> {
+    let lacking = || format!("{} lacks a field", digests.display());
+    let answers: Value = serde_json::from_str(&text(digests)?)
+        .with_context(|| format!("failed to understand {}", digests.display()))?;
+    let mut compared = Vec::new();
+    for (name, answer) in answers["files"].as_object().with_context(lacking)? {
+        let rows = answer["rows"].as_u64().with_context(lacking)?;
+        let digest = answer["sha256"].as_str().with_context(lacking)?;
+        let found = bytes(&output.join(name))?;
+        let found_rows = found.iter().filter(|byte| **byte == b'\n').count();
+        let found_digest = sha256(&found);
+        if found_digest != digest {
+            bail!(
+                "{name} is not the expected one: {found_rows} rows with the SHA-256 {found_digest}, \
+                 expected {rows} rows with {digest}"
+            );
+        }
+        compared.push(name.clone());
     }
     Ok(compared)
 }
@@ -133,23 +158,16 @@ fn last_per_key(statistics: &str) -> Result<Vec<Delays>> {
 impl Delays {
     fn from_json(line: &str) -> Result<Delays> {
         let row: Value = serde_json::from_str(line).context("not a JSON value")?;
-        let text = |name: &str| {
-            row[name]
-                .as_str()
-                .with_context(|| format!("no text `{name}`"))
-        };
         let number = |name: &str| {
             row[name]
                 .as_f64()
                 .with_context(|| format!("no number `{name}`"))
         };
         Ok(Delays {
-            key: format!("{}@{}", text("carrier")?, text("origin")?),
-            departures: row["departures"]
-                .as_u64()
-                .context("no count `departures`")?,
-            mean_minutes: number("mean_delay")?,
-            worst_minutes: number("worst_delay")?,
+            key: row["key"].as_str().context("no text `key`")?.to_owned(),
+            departures: row["count"].as_u64().context("no number `count`")?,
+            mean_minutes: number("mean_minutes")?,
+            worst_minutes: number("worst_minutes")?,
         })
     }
 }
@@ -201,9 +219,9 @@ mod tests {
     #[test]
     fn the_last_row_of_each_key_counts_and_most_departures_come_first() {
         let rows = last_per_key(
-            r#"{"carrier":"UA","origin":"EWR","departures":1,"mean_delay":2.0,"worst_delay":2}
-{"carrier":"AA","origin":"JFK","departures":1,"mean_delay":9.0,"worst_delay":9}
-{"carrier":"UA","origin":"EWR","departures":2,"mean_delay":3.5,"worst_delay":5}
+            r#"{"key":"UA@EWR","count":1,"mean_minutes":2.0,"worst_minutes":2}
+{"key":"AA@JFK","count":1,"mean_minutes":9.0,"worst_minutes":9}
+{"key":"UA@EWR","count":2,"mean_minutes":3.5,"worst_minutes":5}
 "#,
         )
         .unwrap();
@@ -216,10 +234,10 @@ mod tests {
 
     #[test]
     fn a_row_that_lacks_a_field_is_named_by_its_line() {
-        let error = last_per_key(r#"{"carrier":"UA","origin":"EWR"}"#).unwrap_err();
+        let error = last_per_key(r#"{"key":"UA@EWR"}"#).unwrap_err();
         let error = format!("{error:#}");
         assert!(
-            error.starts_with("line 1:") && error.ends_with("no count `departures`"),
+            error.starts_with("line 1:") && error.ends_with("no number `count`"),
             "{error}"
         );
     }
@@ -237,6 +255,30 @@ mod tests {
             r#"line 2 is the end of the file, expected "b\n""#,
         );
         check(b"a\nb", b"a\nb\n", r#"line 2 is "b", expected "b\n""#);
+    }
+
+    #[test]
+    fn an_output_with_another_digest_is_refused_with_both() {
+        let folder = std::env::temp_dir().join(format!("xtask-digests-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        let answers = format!(r#"{{"files": {{"a.jsonl": {{"rows": 0, "sha256": "{abc}"}}}}}}"#);
+        fs::write(folder.join("full.json"), answers).unwrap();
+
+        fs::write(folder.join("a.jsonl"), "abc").unwrap();
+        let verified = Answers::Year.verify(&folder, &folder);
+        fs::write(folder.join("a.jsonl"), "abd\n").unwrap();
+        let error = Answers::Year
+            .verify(&folder, &folder)
+            .unwrap_err()
+            .to_string();
+        fs::remove_dir_all(&folder).unwrap();
+
+        assert_eq!(verified.unwrap(), ["a.jsonl"]);
+        assert!(
+            error.contains("1 rows") && error.ends_with(&format!("expected 0 rows with {abc}")),
+            "{error}"
+        );
     }
 
     #[test]
