@@ -1,0 +1,5 @@
+//! Tests of the built programs, in one binary: the host as a process, the guests as components. Each
+//! file is one subject; none depends on another or on the order in which they run.
+
+// What `cargo xtask components` leaves behind.
+mod components;
