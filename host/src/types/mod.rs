@@ -4,6 +4,7 @@ pub mod batch;
 pub mod column;
 pub mod digest;
 pub mod epoch;
+pub mod finding;
 pub mod ids;
 pub mod key;
 pub mod lease;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::types::batch::ComputationKind;
+use crate::types::finding::Finding;
 
 /// One pipeline: sources, computations, streams and sinks under one name.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub struct Pipeline {
     pub sinks: BTreeMap<String, SinkOptions>,
     /// How large epochs and batches may grow.
     pub epoch: EpochLimits,
+    /// What the file's checks found that stops nothing.
+    pub warnings: Vec<Finding>,
 }
 
 /// Where a component's bytes are.
@@ -48,14 +51,25 @@ pub struct SourceOptions {
 #[derive(Debug, Clone)]
 pub enum SourceConnector {
     /// A file, read once to its end; what is appended later is read by the next run.
-    File {
-        /// Made absolute against the pipeline file's folder.
-        path: PathBuf,
-        /// How its bytes are cut into records.
-        format: RecordFormat,
-        /// The longest record accepted, in bytes.
-        max_record_bytes: usize,
-    },
+    File(FileSourceOptions),
+}
+
+/// A file to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileSourceOptions {
+    /// Made absolute against the pipeline file's folder.
+    pub path: PathBuf,
+    /// As the pipeline file writes it: what the file is known by when the folder moves.
+    pub written_path: String,
+    /// How its bytes are cut into records.
+    pub format: RecordFormat,
+    /// The longest record accepted, in bytes, as it stands in the (decompressed) file.
+    pub max_record_bytes: usize,
+}
+
+impl FileSourceOptions {
+    /// The longest record accepted where the pipeline file does not say, in bytes.
+    pub const DEFAULT_MAX_RECORD_BYTES: usize = 1 << 20;
 }
 
 /// How a file's bytes are cut into records.
@@ -68,6 +82,17 @@ pub enum RecordFormat {
     Csv,
     /// Each line is a JSON value, checked and passed on as it stands.
     Jsonl,
+}
+
+impl RecordFormat {
+    /// The format's name in pipeline files.
+    pub fn name(self) -> &'static str {
+        match self {
+            RecordFormat::Lines => "lines",
+            RecordFormat::Csv => "csv",
+            RecordFormat::Jsonl => "jsonl",
+        }
+    }
 }
 
 /// A computation: a component in its place in the graph.
@@ -93,6 +118,30 @@ pub struct ComputationOptions {
     pub instance: InstancePolicy,
     /// Line of the pipeline file where its table begins.
     pub line: usize,
+    /// Lines of its options, for findings about them.
+    pub lines: ComputationLines,
+}
+
+/// Where the options of a computation stand in the pipeline file. The line of an option that is
+/// not written is the line where the computation's table begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ComputationLines {
+    /// Line of `component`.
+    pub component: usize,
+    /// Line of `kind`.
+    pub kind: usize,
+    /// Line of `inputs`.
+    pub inputs: usize,
+    /// Line of `outputs`.
+    pub outputs: usize,
+    /// Line of `parameters`.
+    pub parameters: usize,
+    /// Line of `grants`.
+    pub grants: usize,
+    /// Line of `limits`.
+    pub limits: usize,
+    /// Line of `instance`.
+    pub instance: usize,
 }
 
 /// What a component may see of the outside, each granted by name in the pipeline file.
@@ -102,7 +151,7 @@ pub struct Grants {
     pub random: RandomGrant,
     /// Clocks.
     pub clock: ClockGrant,
-    /// Directories, read only.
+    /// Directories, read only; always empty until the sandbox serves them.
     pub directories: Vec<PathBuf>,
 }
 
@@ -179,6 +228,8 @@ pub struct SinkOptions {
     pub inputs: Vec<String>,
     /// Line of the pipeline file where its table begins.
     pub line: usize,
+    /// Line of its `inputs`.
+    pub inputs_line: usize,
 }
 
 /// The sink connectors.

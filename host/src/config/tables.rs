@@ -1,0 +1,601 @@
+//! The tables of a pipeline file, one function each: which fields there are, their ranges and
+//! defaults. How the named things hang together is checked in `graph.rs`.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use toml::de::DeValue;
+
+use crate::config::fields::{Fields, Located, check_name};
+use crate::config::graph::{Graph, Node, NodeKind};
+use crate::config::report::Report;
+use crate::types::batch::ComputationKind;
+use crate::types::pipeline::{
+    CallLimits, ClockGrant, ComponentReference, ComputationLines, ComputationOptions, EpochLimits,
+    FileSourceOptions, Grants, InstancePolicy, Pipeline, RandomGrant, RecordFormat, SinkConnector,
+    SinkOptions, SourceConnector, SourceOptions,
+};
+
+/// The longest parameters of a computation, as JSON text, in bytes: they are kept in a small row.
+pub(super) const MAX_PARAMETERS_BYTES: usize = 4 << 10;
+
+/// The longest record that a file source may be told to accept, in bytes.
+const MAX_MAX_RECORD_BYTES: u64 = 64 << 20;
+
+/// The greatest number of rows that an epoch or a batch may be told to hold.
+const MAX_ROWS: u64 = 1_000_000;
+
+/// The most that an epoch, a batch or the effects of a call may be told to hold, in bytes.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// Reads the whole file. `None` when there is no pipeline to speak of; the report has the reasons.
+pub(super) fn read_pipeline(
+    report: &Report<'_>,
+    file: &Path,
+    folder: &Path,
+    fields: Fields<'_>,
+) -> Option<Pipeline> {
+    let mut tables = Tables {
+        report,
+        folder,
+        graph: Graph::default(),
+    };
+    tables.pipeline(file, fields)
+}
+
+/// What reading the tables needs, and the graph that comes together on the way.
+struct Tables<'a> {
+    report: &'a Report<'a>,
+    folder: &'a Path,
+    graph: Graph,
+}
+
+impl Tables<'_> {
+    fn pipeline(&mut self, file: &Path, mut fields: Fields<'_>) -> Option<Pipeline> {
+        let name = fields.text("name");
+        let name = fields.require("name", name, "write name = \"...\" at the top");
+        if let Some(name) = &name {
+            check_name(self.report, "pipeline", name);
+        }
+        let components = self.components(&mut fields);
+        let sources = self.sources(&mut fields);
+        let computations = self.computations(&mut fields);
+        let sinks = self.sinks(&mut fields);
+        let epoch = fields.table("epoch");
+        let epoch = epoch.map_or_else(EpochLimits::default, |table| self.epoch(table));
+        fields.later("queues", "remove it and write to a file sink");
+        fields.finish();
+        self.graph.check(self.report);
+        self.check_sink_paths(&sources, &sinks);
+        Some(Pipeline {
+            name: name?.value,
+            file: file.to_owned(),
+            components,
+            sources,
+            computations,
+            sinks,
+            epoch,
+            warnings: Vec::new(),
+        })
+    }
+
+    fn components(&mut self, fields: &mut Fields<'_>) -> BTreeMap<String, ComponentReference> {
+        let mut components = BTreeMap::new();
+        for (name, value) in fields.named("components", "component") {
+            self.graph.components.push(name.clone());
+            if let Some(path) = self.component_path(&name, value) {
+                let line = name.line;
+                components.insert(name.value, ComponentReference { path, line });
+            }
+        }
+        components
+    }
+
+    fn component_path(&self, name: &Located<String>, value: &DeValue<'_>) -> Option<PathBuf> {
+        let DeValue::String(path) = value else {
+            self.report.error(
+                name.line,
+                format!("component {} is not a path", name.value),
+                "write the path of a .wasm file in quotes",
+            );
+            return None;
+        };
+        if path.starts_with("sha256:") {
+            let what = format!("component {} by digest", name.value);
+            let remedy = "write the path of its .wasm file";
+            self.report.not_supported_yet(name.line, &what, remedy);
+            return None;
+        }
+        let what = format!("component {}", name.value);
+        self.existing_file(&what, name.line, path, "build it, or correct the path")
+    }
+
+    fn sources(&mut self, fields: &mut Fields<'_>) -> BTreeMap<String, SourceOptions> {
+        let mut sources = BTreeMap::new();
+        for (name, mut fields) in fields.named_tables("sources", "source") {
+            let line = name.line;
+            // A source writes the stream of its own name, whatever else is wrong with it.
+            self.graph.nodes.push(Node {
+                kind: NodeKind::Source,
+                what: fields.what.clone(),
+                line,
+                component: None,
+                inputs: Some(Vec::new()),
+                outputs: Some(vec![name.clone()]),
+            });
+            let later = ["queue", "table", "kafka", "service_log"];
+            let connector = fields.choice("type", &[("file", ())], &later);
+            let connector = fields.require("type", connector, "write type = \"file\"");
+            // The fields of an unknown connector can't be judged.
+            let Some(_) = connector else { continue };
+            let options = self.file_source(&mut fields);
+            let remedy = "remove it; timers and watermarks come with it";
+            fields.later("watermark_generator", remedy);
+            fields.later("event_time", remedy);
+            fields.finish();
+            if let Some(options) = options {
+                let connector = SourceConnector::File(options);
+                sources.insert(name.value, SourceOptions { connector, line });
+            }
+        }
+        sources
+    }
+
+    fn file_source(&self, fields: &mut Fields<'_>) -> Option<FileSourceOptions> {
+        let path = fields.text("path");
+        let written = fields.require("path", path, "write path = \"...\", the file to read");
+        let path = written.as_ref().and_then(|written| {
+            let remedy = "correct the path; it is relative to the pipeline file";
+            self.existing_file(&fields.what, written.line, &written.value, remedy)
+        });
+        let formats = [RecordFormat::Lines, RecordFormat::Csv, RecordFormat::Jsonl];
+        let format = fields.choice(
+            "format",
+            &formats.map(|format| (format.name(), format)),
+            &[],
+        );
+        let remedy = "write format = \"lines\", \"csv\" or \"jsonl\"";
+        let format = fields.require("format", format, remedy);
+        let max_record_bytes = fields.size("max_record_bytes", 1..=MAX_MAX_RECORD_BYTES);
+        Some(FileSourceOptions {
+            path: path?,
+            written_path: written?.value,
+            format: format?.value,
+            max_record_bytes: max_record_bytes
+                .map_or(FileSourceOptions::DEFAULT_MAX_RECORD_BYTES, |size| {
+                    size.value as usize
+                }),
+        })
+    }
+
+    fn computations(&mut self, fields: &mut Fields<'_>) -> BTreeMap<String, ComputationOptions> {
+        let mut computations = BTreeMap::new();
+        for (name, fields) in fields.named_tables("computations", "computation") {
+            if let Some(options) = self.computation(fields) {
+                computations.insert(name.value, options);
+            }
+        }
+        computations
+    }
+
+    fn computation(&mut self, mut fields: Fields<'_>) -> Option<ComputationOptions> {
+        let component = fields.text("component");
+        let remedy = "write component = \"...\", a name under [components]";
+        let component = fields.require("component", component, remedy);
+        let kinds = [
+            ("map", ComputationKind::Map),
+            ("transform", ComputationKind::Transform),
+        ];
+        let kind = fields.choice("kind", &kinds, &[]);
+        let kind = fields.require("kind", kind, "write kind = \"map\" or \"transform\"");
+        let kind = kind.map(|kind| kind.value);
+        let inputs = self.inputs(&mut fields);
+        let outputs = fields.texts("outputs").map(|streams| streams.value);
+        let remedy = "write outputs = [...], the streams that it writes, or [] for none";
+        let outputs = fields.require("outputs", outputs, remedy);
+        self.graph.nodes.push(Node {
+            kind: NodeKind::Computation,
+            what: fields.what.clone(),
+            line: fields.line,
+            component: component.clone(),
+            inputs: inputs.clone(),
+            outputs: outputs.clone(),
+        });
+        self.partitions(&mut fields, kind);
+        let parameters = self.parameters(&mut fields);
+        let grants = fields.table("grants");
+        let grants = grants.map_or_else(Grants::default, |table| self.grants(table, kind));
+        let limits = fields
+            .table("limits")
+            .map_or_else(CallLimits::default, call_limits);
+        let instances = [
+            ("fresh", InstancePolicy::Fresh),
+            ("reuse", InstancePolicy::Reuse),
+        ];
+        let instance = fields.choice("instance", &instances, &[]);
+        // What these two may say today is what happens anyway.
+        fields.choice("on_failure", &[("fail", ())], &["skip", "dead_letter"]);
+        let modes = [("exactly_once", ()), ("at_least_once_consistent", ())];
+        fields.choice("processing_mode", &modes, &["at_most_once"]);
+        fields.later("attempts", "remove it; a failing call fails the run");
+        fields.later(
+            "input_ordering",
+            "remove it; a stream is read in its own order",
+        );
+        let lines = computation_lines(&fields);
+        let line = fields.line;
+        fields.finish();
+        Some(ComputationOptions {
+            component: component?.value,
+            kind: kind?,
+            inputs: values(inputs?),
+            outputs: values(outputs?),
+            partitions: 1,
+            parameters: parameters?,
+            grants,
+            limits,
+            instance: instance.map_or_else(InstancePolicy::default, |instance| instance.value),
+            line,
+            lines,
+        })
+    }
+
+    /// The streams that a computation or sink reads: at least one.
+    fn inputs(&self, fields: &mut Fields<'_>) -> Option<Vec<Located<String>>> {
+        let remedy = "write inputs = [...], the streams that it reads";
+        let inputs = fields.texts("inputs");
+        let inputs = fields.require("inputs", inputs, remedy)?;
+        if inputs.value.is_empty() {
+            self.report.error(
+                inputs.line,
+                format!("{} reads no stream", fields.what),
+                remedy,
+            );
+        }
+        Some(inputs.value)
+    }
+
+    fn partitions(&self, fields: &mut Fields<'_>, kind: Option<ComputationKind>) {
+        let Some(partitions) = fields.number("partitions", 1..=u64::from(u32::MAX)) else {
+            return;
+        };
+        let what = &fields.what;
+        if kind == Some(ComputationKind::Map) {
+            let message = format!("{what} is a map and has no partitions of its own");
+            self.report
+                .error(partitions.line, message, "remove the field");
+        } else if partitions.value != 1 {
+            let what = format!("partitions = {} of {what}", partitions.value);
+            self.report
+                .not_supported_yet(partitions.line, &what, "write 1 or remove the field");
+        }
+    }
+
+    /// The parameters as JSON text with sorted names, so that equal parameters are equal texts.
+    fn parameters(&self, fields: &mut Fields<'_>) -> Option<String> {
+        let Some(Located { value, line }) = fields.raw("parameters") else {
+            return Some("{}".to_owned());
+        };
+        let what = &fields.what;
+        if !value.is_table() {
+            let message = format!("parameters of {what} must be a table");
+            self.report
+                .error(line, message, "write parameters = { name = value, ... }");
+            return None;
+        }
+        let json = match json_of(value) {
+            Ok(json) => json.to_string(),
+            Err(finding) => {
+                let message =
+                    format!("parameters of {what} hold {finding}, which JSON can't carry");
+                self.report.error(line, message, "write it as a string");
+                return None;
+            }
+        };
+        if json.len() > MAX_PARAMETERS_BYTES {
+            let found = json.len();
+            let message = format!(
+                "parameters of {what} are {found} bytes as JSON, the limit is {MAX_PARAMETERS_BYTES}"
+            );
+            self.report
+                .error(line, message, "read what is this large from a source");
+            return None;
+        }
+        Some(json)
+    }
+
+    fn grants(&self, mut fields: Fields<'_>, kind: Option<ComputationKind>) -> Grants {
+        let randoms = [
+            ("deny", RandomGrant::Deny),
+            ("seeded", RandomGrant::Seeded),
+            ("host", RandomGrant::Host),
+        ];
+        let clocks = [
+            ("deny", ClockGrant::Deny),
+            ("frozen", ClockGrant::Frozen),
+            ("host", ClockGrant::Host),
+        ];
+        let random = fields.choice("random", &randoms, &[]);
+        let clock = fields.choice("clock", &clocks, &[]);
+        if let Some(random) = &random
+            && random.value == RandomGrant::Host
+        {
+            self.impure(&fields, "random", "seeded", random.line, kind);
+        }
+        if let Some(clock) = &clock
+            && clock.value == ClockGrant::Host
+        {
+            self.impure(&fields, "clock", "frozen", clock.line, kind);
+        }
+        if let Some(directories) = fields.texts("directories")
+            && !directories.value.is_empty()
+        {
+            let what = format!("directories of {}", fields.what);
+            let remedy = "write [] or remove the field";
+            self.report
+                .not_supported_yet(directories.line, &what, remedy);
+        }
+        fields.finish();
+        Grants {
+            random: random.map_or_else(RandomGrant::default, |grant| grant.value),
+            clock: clock.map_or_else(ClockGrant::default, |grant| grant.value),
+            directories: Vec::new(),
+        }
+    }
+
+    /// The grant `host`: refused for a map, which must be deterministic, and a warning otherwise.
+    fn impure(
+        &self,
+        fields: &Fields<'_>,
+        key: &str,
+        pure: &str,
+        line: usize,
+        kind: Option<ComputationKind>,
+    ) {
+        let what = &fields.what;
+        match kind {
+            Some(ComputationKind::Map) => self.report.error(
+                line,
+                format!("{key} = \"host\" in {what} makes a map impure"),
+                format!("write {key} = {pure:?}, or make it a transform"),
+            ),
+            _ => self.report.warning(
+                line,
+                format!("{key} = \"host\" in {what}: its results can't be reproduced"),
+                format!("write {key} = {pure:?} where that will do"),
+            ),
+        }
+    }
+
+    fn sinks(&mut self, fields: &mut Fields<'_>) -> BTreeMap<String, SinkOptions> {
+        let mut sinks = BTreeMap::new();
+        for (name, mut fields) in fields.named_tables("sinks", "sink") {
+            let line = name.line;
+            let inputs = self.inputs(&mut fields);
+            let inputs_line = fields.line_of("inputs");
+            self.graph.nodes.push(Node {
+                kind: NodeKind::Sink,
+                what: fields.what.clone(),
+                line,
+                component: None,
+                inputs: inputs.clone(),
+                outputs: Some(Vec::new()),
+            });
+            let later = ["queue", "table", "http", "kafka", "clickhouse"];
+            let connector = fields.choice("type", &[("file", true), ("stdout", false)], &later);
+            let remedy = "write type = \"file\" or \"stdout\"";
+            let Some(is_file) = fields.require("type", connector, remedy) else {
+                continue;
+            };
+            let connector = match is_file.value {
+                true => self.file_sink(&mut fields),
+                false => Some(SinkConnector::Stdout),
+            };
+            fields.finish();
+            if let (Some(connector), Some(inputs)) = (connector, inputs) {
+                let options = SinkOptions {
+                    connector,
+                    inputs: values(inputs),
+                    line,
+                    inputs_line,
+                };
+                sinks.insert(name.value, options);
+            }
+        }
+        sinks
+    }
+
+    fn file_sink(&self, fields: &mut Fields<'_>) -> Option<SinkConnector> {
+        let path = fields.text("path");
+        let written =
+            fields.require("path", path, "write path = \"...\", the file to append to")?;
+        let path = self.folder.join(&written.value);
+        if written.value.is_empty() || written.value.ends_with('/') || path.is_dir() {
+            let message = format!("path {:?} of {} is a folder", written.value, fields.what);
+            self.report
+                .error(written.line, message, "name a file in it");
+            return None;
+        }
+        Some(SinkConnector::File { path })
+    }
+
+    fn epoch(&self, mut fields: Fields<'_>) -> EpochLimits {
+        fields.what = "epoch".to_owned();
+        let defaults = EpochLimits::default();
+        let rows = 1..=MAX_ROWS;
+        let bytes = 1..=MAX_BYTES;
+        let batch_rows = fields.number("max_rows_per_batch", rows.clone());
+        let batch_bytes = fields.size("max_bytes_per_batch", bytes.clone());
+        let max_rows_per_epoch = value_or(
+            fields.number("max_rows_per_epoch", rows),
+            defaults.max_rows_per_epoch,
+        );
+        let max_bytes_per_epoch = value_or(
+            fields.size("max_bytes_per_epoch", bytes),
+            defaults.max_bytes_per_epoch,
+        );
+        fields.finish();
+        for (key, batch, epoch) in [
+            ("rows", &batch_rows, max_rows_per_epoch),
+            ("bytes", &batch_bytes, max_bytes_per_epoch),
+        ] {
+            if let Some(batch) = batch
+                && batch.value as usize > epoch
+            {
+                let message = format!(
+                    "max_{key}_per_batch is above max_{key}_per_epoch, and no batch leaves its epoch"
+                );
+                let remedy = format!("raise max_{key}_per_epoch or lower this");
+                self.report.warning(batch.line, message, remedy);
+            }
+        }
+        let rows = value_or(batch_rows, defaults.max_rows_per_batch);
+        let bytes = value_or(batch_bytes, defaults.max_bytes_per_batch);
+        EpochLimits {
+            max_rows_per_batch: rows.min(max_rows_per_epoch),
+            max_bytes_per_batch: bytes.min(max_bytes_per_epoch),
+            max_rows_per_epoch,
+            max_bytes_per_epoch,
+        }
+    }
+
+    /// The absolute path of a file that has to be there already.
+    fn existing_file(
+        &self,
+        what: &str,
+        line: usize,
+        written: &str,
+        remedy: &str,
+    ) -> Option<PathBuf> {
+        let path = self.folder.join(written);
+        let finding = match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.is_file() => return Some(path),
+            Ok(metadata) if metadata.is_dir() => "it is a folder".to_owned(),
+            Ok(_) => "it is not a regular file".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let shown = path.display();
+        let message = format!("the file of {what} can't be read: {shown}: {finding}");
+        self.report.error(line, message, remedy);
+        None
+    }
+
+    /// A file has one writer, and it is not read by the pipeline that writes it.
+    fn check_sink_paths(
+        &self,
+        sources: &BTreeMap<String, SourceOptions>,
+        sinks: &BTreeMap<String, SinkOptions>,
+    ) {
+        let mut takers: BTreeMap<PathBuf, String> = BTreeMap::new();
+        for (name, source) in sources {
+            let SourceConnector::File(options) = &source.connector;
+            takers.insert(one_form(&options.path), format!("source {name} reads"));
+        }
+        for (name, sink) in sinks {
+            let SinkConnector::File { path } = &sink.connector else {
+                continue;
+            };
+            let path = one_form(path);
+            if let Some(taker) = takers.get(&path) {
+                let message = format!("sink {name} writes the file that {taker}");
+                let remedy = format!("give it a file of its own instead of {}", path.display());
+                self.report.error(sink.line, message, remedy);
+            }
+            takers.insert(path, format!("sink {name} writes"));
+        }
+    }
+}
+
+fn call_limits(mut fields: Fields<'_>) -> CallLimits {
+    let defaults = CallLimits::default();
+    let deadlines = Duration::from_millis(1)..=Duration::from_secs(3_600);
+    let fuel = fields.number("fuel", 1..=i64::MAX as u64);
+    let memory = fields.size("memory", 64 << 10..=4 << 30);
+    let deadline = fields.duration("deadline", deadlines);
+    let output = fields.size("output", 1 << 10..=MAX_BYTES);
+    let log = fields.size("log", 1..=16 << 20);
+    fields.finish();
+    CallLimits {
+        fuel: fuel.map_or(defaults.fuel, |fuel| fuel.value),
+        memory_bytes: value_or(memory, defaults.memory_bytes),
+        deadline: deadline.map_or(defaults.deadline, |deadline| deadline.value),
+        output_bytes: value_or(output, defaults.output_bytes),
+        log_bytes: value_or(log, defaults.log_bytes),
+    }
+}
+
+fn computation_lines(fields: &Fields<'_>) -> ComputationLines {
+    ComputationLines {
+        component: fields.line_of("component"),
+        kind: fields.line_of("kind"),
+        inputs: fields.line_of("inputs"),
+        outputs: fields.line_of("outputs"),
+        parameters: fields.line_of("parameters"),
+        grants: fields.line_of("grants"),
+        limits: fields.line_of("limits"),
+        instance: fields.line_of("instance"),
+    }
+}
+
+/// The JSON of a TOML value; a date becomes its text. What JSON can't carry is named.
+fn json_of(value: &DeValue<'_>) -> Result<serde_json::Value, String> {
+    Ok(match value {
+        DeValue::String(text) => text.as_ref().into(),
+        DeValue::Integer(integer) => i64::from_str_radix(integer.as_str(), integer.radix())
+            .map_err(|_| format!("the number {integer}"))?
+            .into(),
+        DeValue::Float(float) => float
+            .as_str()
+            .parse()
+            .ok()
+            .and_then(serde_json::Number::from_f64)
+            .ok_or_else(|| format!("the number {float}"))?
+            .into(),
+        DeValue::Boolean(boolean) => (*boolean).into(),
+        DeValue::Datetime(datetime) => datetime.to_string().into(),
+        DeValue::Array(array) => array
+            .iter()
+            .map(|element| json_of(element.get_ref()))
+            .collect::<Result<Vec<_>, _>>()?
+            .into(),
+        DeValue::Table(table) => {
+            let mut sorted = BTreeMap::new();
+            for (name, value) in table {
+                sorted.insert(name.get_ref().to_string(), json_of(value.get_ref())?);
+            }
+            serde_json::Value::Object(sorted.into_iter().collect())
+        }
+    })
+}
+
+/// The path with its existing part resolved and without `.` and `..` in the rest: two paths of one
+/// file come out equal.
+fn one_form(path: &Path) -> PathBuf {
+    let existing = path
+        .ancestors()
+        .find_map(|ancestor| Some((ancestor, ancestor.canonicalize().ok()?)));
+    let (rest, mut form) = match &existing {
+        Some((ancestor, real)) => (path.strip_prefix(ancestor).unwrap_or(path), real.clone()),
+        None => (path, PathBuf::new()),
+    };
+    for component in rest.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => drop(form.pop()),
+            other => form.push(other),
+        }
+    }
+    form
+}
+
+/// A number of rows or bytes; every range allowed here fits a `usize` of 64 bits.
+fn value_or(written: Option<Located<u64>>, default: usize) -> usize {
+    written.map_or(default, |written| {
+        usize::try_from(written.value).unwrap_or(usize::MAX)
+    })
+}
+
+fn values(located: Vec<Located<String>>) -> Vec<String> {
+    located.into_iter().map(|it| it.value).collect()
+}
