@@ -184,8 +184,8 @@ impl CsvHeader {
         let mut unquoted = Vec::new();
         let mut rest = Some(row);
         while let Some(bytes) = rest {
-            let (field, after) = next_field(bytes, prefixes.len(), &mut unquoted)?;
-            let name = std::str::from_utf8(field.unwrap_or(&unquoted)).map_err(not_utf8)?;
+            let field = next_field(bytes, prefixes.len(), &mut unquoted)?;
+            let name = std::str::from_utf8(field.plain.unwrap_or(&unquoted)).map_err(not_utf8)?;
             if !names.insert(name.to_owned()) {
                 return Err(format!("two columns have the name {name:?}"));
             }
@@ -193,7 +193,7 @@ impl CsvHeader {
             write_json_string(name, &mut prefix);
             prefix.push(b':');
             prefixes.push(prefix);
-            rest = after;
+            rest = field.rest;
         }
         Ok(CsvHeader { prefixes, unquoted })
     }
@@ -202,15 +202,15 @@ impl CsvHeader {
         let mut count = 0;
         let mut rest = Some(row);
         while let Some(bytes) = rest {
-            let (field, after) = next_field(bytes, count, &mut self.unquoted)?;
+            let field = next_field(bytes, count, &mut self.unquoted)?;
             if let Some(prefix) = self.prefixes.get(count) {
-                let value = std::str::from_utf8(field.unwrap_or(&self.unquoted))
+                let value = std::str::from_utf8(field.plain.unwrap_or(&self.unquoted))
                     .map_err(|error| format!("field {}: {}", count + 1, not_utf8(error)))?;
                 payload.extend_from_slice(prefix);
                 write_json_string(value, payload);
             }
             count += 1;
-            rest = after;
+            rest = field.rest;
         }
         if count != self.prefixes.len() {
             let expected = self.prefixes.len();
@@ -221,17 +221,31 @@ impl CsvHeader {
     }
 }
 
-/// The field that `bytes` begin with (`None`: it had quotes and is in `unquoted` now), and the bytes
-/// behind its comma if it has one.
+/// The first field of some bytes.
+struct Field<'a> {
+    /// `None`: it had quotes, and was written without them to where the caller said.
+    plain: Option<&'a [u8]>,
+    /// The bytes behind its comma, if it has one.
+    rest: Option<&'a [u8]>,
+}
+
+/// The field that `bytes` begin with, `index` fields into the row.
 fn next_field<'a>(
     bytes: &'a [u8],
     index: usize,
     unquoted: &mut Vec<u8>,
-) -> Result<(Option<&'a [u8]>, Option<&'a [u8]>), String> {
+) -> Result<Field<'a>, String> {
+    let unquoted_field = |rest| Field { plain: None, rest };
     let Some(mut rest) = bytes.strip_prefix(b"\"") else {
         return Ok(match memchr(b',', bytes) {
-            Some(at) => (Some(&bytes[..at]), Some(&bytes[at + 1..])),
-            None => (Some(bytes), None),
+            Some(at) => Field {
+                plain: Some(&bytes[..at]),
+                rest: Some(&bytes[at + 1..]),
+            },
+            None => Field {
+                plain: Some(bytes),
+                rest: None,
+            },
         });
     };
     unquoted.clear();
@@ -242,8 +256,8 @@ fn next_field<'a>(
         unquoted.extend_from_slice(&rest[..at]);
         rest = &rest[at + 1..];
         match rest.first() {
-            None => return Ok((None, None)),
-            Some(b',') => return Ok((None, Some(&rest[1..]))),
+            None => return Ok(unquoted_field(None)),
+            Some(b',') => return Ok(unquoted_field(Some(&rest[1..]))),
             Some(b'"') => {
                 unquoted.push(b'"');
                 rest = &rest[1..];

@@ -86,6 +86,8 @@ impl TestFile {
     }
 
     fn write(&self, bytes: &[u8]) {
+        // Writing over a file makes some file systems wait for the disk.
+        let _ = std::fs::remove_file(&self.options.path);
         std::fs::write(&self.options.path, bytes).unwrap();
     }
 
