@@ -593,7 +593,7 @@ fn random_bytes_never_panic() {
         b"PK\x05\x06",
         b"\xef\xbb\xbf",
     ];
-    for _ in 0..300 {
+    for _ in 0..150 {
         let mut bytes = magics[random.below(magics.len())].to_vec();
         let alphabet = b"ab\"\",,\n\r{}[]:1\xff\x00";
         for _ in 0..random.below(400) {
@@ -606,7 +606,7 @@ fn random_bytes_never_panic() {
 #[test]
 fn damaged_archives_never_panic_and_never_pass_for_whole() {
     let mut random = Random(12);
-    let content: Vec<u8> = (0..3_000_u32)
+    let content: Vec<u8> = (0..400_u32)
         .flat_map(|index| format!("{index}\n").into_bytes())
         .collect();
     for packing in [
@@ -627,7 +627,7 @@ fn damaged_archives_never_panic_and_never_pass_for_whole() {
             let file = TestFile::new(RecordFormat::Lines, &bytes);
             let (records, error) = read_all(&file);
             let is_packed = bytes.starts_with(&packed[..4]);
-            if error.is_none() && is_packed && records.len() != 3_000 {
+            if error.is_none() && is_packed && records.len() != 400 {
                 // Only whole members of a gzip file may be missing: that is a shorter file.
                 assert_eq!(packing, Packing::GzipMembers);
             }
