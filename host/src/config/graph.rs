@@ -179,7 +179,7 @@ impl Graph {
         let read: BTreeSet<&str> = self
             .nodes
             .iter()
-            .flat_map(|node| node.inputs())
+            .flat_map(Node::inputs)
             .map(|stream| stream.value.as_str())
             .collect();
         for node in &self.nodes {

@@ -7,6 +7,7 @@
 //! **Invariant:** nothing in a file is ignored in silence. What this release does not act on is
 //! refused, and a finding in one place hides none in another.
 
+mod connectors;
 mod fields;
 mod graph;
 mod report;

@@ -1,8 +1,9 @@
 //! The tables of a pipeline file, one function each: which fields there are, their ranges and
-//! defaults. How the named things hang together is checked in `graph.rs`.
+//! defaults. Those of sources and sinks are in `connectors.rs`; how the named things hang together
+//! is checked in `graph.rs`.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use toml::de::DeValue;
@@ -13,15 +14,11 @@ use crate::config::report::Report;
 use crate::types::batch::ComputationKind;
 use crate::types::pipeline::{
     CallLimits, ClockGrant, ComponentReference, ComputationLines, ComputationOptions, EpochLimits,
-    FileSourceOptions, Grants, InstancePolicy, Pipeline, RandomGrant, RecordFormat, SinkConnector,
-    SinkOptions, SourceConnector, SourceOptions,
+    Grants, InstancePolicy, Pipeline, RandomGrant,
 };
 
 /// The longest parameters of a computation, as JSON text, in bytes: they are kept in a small row.
 pub(super) const MAX_PARAMETERS_BYTES: usize = 4 << 10;
-
-/// The longest record that a file source may be told to accept, in bytes.
-const MAX_MAX_RECORD_BYTES: u64 = 64 << 20;
 
 /// The greatest number of rows that an epoch or a batch may be told to hold.
 const MAX_ROWS: u64 = 1_000_000;
@@ -45,10 +42,10 @@ pub(super) fn read_pipeline(
 }
 
 /// What reading the tables needs, and the graph that comes together on the way.
-struct Tables<'a> {
-    report: &'a Report<'a>,
-    folder: &'a Path,
-    graph: Graph,
+pub(super) struct Tables<'a> {
+    pub(super) report: &'a Report<'a>,
+    pub(super) folder: &'a Path,
+    pub(super) graph: Graph,
 }
 
 impl Tables<'_> {
@@ -109,64 +106,6 @@ impl Tables<'_> {
         }
         let what = format!("component {}", name.value);
         self.existing_file(&what, name.line, path, "build it, or correct the path")
-    }
-
-    fn sources(&mut self, fields: &mut Fields<'_>) -> BTreeMap<String, SourceOptions> {
-        let mut sources = BTreeMap::new();
-        for (name, mut fields) in fields.named_tables("sources", "source") {
-            let line = name.line;
-            // A source writes the stream of its own name, whatever else is wrong with it.
-            self.graph.nodes.push(Node {
-                kind: NodeKind::Source,
-                what: fields.what.clone(),
-                line,
-                component: None,
-                inputs: Some(Vec::new()),
-                outputs: Some(vec![name.clone()]),
-            });
-            let later = ["queue", "table", "kafka", "service_log"];
-            let connector = fields.choice("type", &[("file", ())], &later);
-            let connector = fields.require("type", connector, "write type = \"file\"");
-            // The fields of an unknown connector can't be judged.
-            let Some(_) = connector else { continue };
-            let options = self.file_source(&mut fields);
-            let remedy = "remove it; timers and watermarks come with it";
-            fields.later("watermark_generator", remedy);
-            fields.later("event_time", remedy);
-            fields.finish();
-            if let Some(options) = options {
-                let connector = SourceConnector::File(options);
-                sources.insert(name.value, SourceOptions { connector, line });
-            }
-        }
-        sources
-    }
-
-    fn file_source(&self, fields: &mut Fields<'_>) -> Option<FileSourceOptions> {
-        let path = fields.text("path");
-        let written = fields.require("path", path, "write path = \"...\", the file to read");
-        let path = written.as_ref().and_then(|written| {
-            let remedy = "correct the path; it is relative to the pipeline file";
-            self.existing_file(&fields.what, written.line, &written.value, remedy)
-        });
-        let formats = [RecordFormat::Lines, RecordFormat::Csv, RecordFormat::Jsonl];
-        let format = fields.choice(
-            "format",
-            &formats.map(|format| (format.name(), format)),
-            &[],
-        );
-        let remedy = "write format = \"lines\", \"csv\" or \"jsonl\"";
-        let format = fields.require("format", format, remedy);
-        let max_record_bytes = fields.size("max_record_bytes", 1..=MAX_MAX_RECORD_BYTES);
-        Some(FileSourceOptions {
-            path: path?,
-            written_path: written?.value,
-            format: format?.value,
-            max_record_bytes: max_record_bytes
-                .map_or(FileSourceOptions::DEFAULT_MAX_RECORD_BYTES, |size| {
-                    size.value as usize
-                }),
-        })
     }
 
     fn computations(&mut self, fields: &mut Fields<'_>) -> BTreeMap<String, ComputationOptions> {
@@ -242,7 +181,7 @@ impl Tables<'_> {
     }
 
     /// The streams that a computation or sink reads: at least one.
-    fn inputs(&self, fields: &mut Fields<'_>) -> Option<Vec<Located<String>>> {
+    pub(super) fn inputs(&self, fields: &mut Fields<'_>) -> Option<Vec<Located<String>>> {
         let remedy = "write inputs = [...], the streams that it reads";
         let inputs = fields.texts("inputs");
         let inputs = fields.require("inputs", inputs, remedy)?;
@@ -368,58 +307,6 @@ impl Tables<'_> {
         }
     }
 
-    fn sinks(&mut self, fields: &mut Fields<'_>) -> BTreeMap<String, SinkOptions> {
-        let mut sinks = BTreeMap::new();
-        for (name, mut fields) in fields.named_tables("sinks", "sink") {
-            let line = name.line;
-            let inputs = self.inputs(&mut fields);
-            let inputs_line = fields.line_of("inputs");
-            self.graph.nodes.push(Node {
-                kind: NodeKind::Sink,
-                what: fields.what.clone(),
-                line,
-                component: None,
-                inputs: inputs.clone(),
-                outputs: Some(Vec::new()),
-            });
-            let later = ["queue", "table", "http", "kafka", "clickhouse"];
-            let connector = fields.choice("type", &[("file", true), ("stdout", false)], &later);
-            let remedy = "write type = \"file\" or \"stdout\"";
-            let Some(is_file) = fields.require("type", connector, remedy) else {
-                continue;
-            };
-            let connector = match is_file.value {
-                true => self.file_sink(&mut fields),
-                false => Some(SinkConnector::Stdout),
-            };
-            fields.finish();
-            if let (Some(connector), Some(inputs)) = (connector, inputs) {
-                let options = SinkOptions {
-                    connector,
-                    inputs: values(inputs),
-                    line,
-                    inputs_line,
-                };
-                sinks.insert(name.value, options);
-            }
-        }
-        sinks
-    }
-
-    fn file_sink(&self, fields: &mut Fields<'_>) -> Option<SinkConnector> {
-        let path = fields.text("path");
-        let written =
-            fields.require("path", path, "write path = \"...\", the file to append to")?;
-        let path = self.folder.join(&written.value);
-        if written.value.is_empty() || written.value.ends_with('/') || path.is_dir() {
-            let message = format!("path {:?} of {} is a folder", written.value, fields.what);
-            self.report
-                .error(written.line, message, "name a file in it");
-            return None;
-        }
-        Some(SinkConnector::File { path })
-    }
-
     fn epoch(&self, mut fields: Fields<'_>) -> EpochLimits {
         fields.what = "epoch".to_owned();
         let defaults = EpochLimits::default();
@@ -461,7 +348,7 @@ impl Tables<'_> {
     }
 
     /// The absolute path of a file that has to be there already.
-    fn existing_file(
+    pub(super) fn existing_file(
         &self,
         what: &str,
         line: usize,
@@ -479,31 +366,6 @@ impl Tables<'_> {
         let message = format!("the file of {what} can't be read: {shown}: {finding}");
         self.report.error(line, message, remedy);
         None
-    }
-
-    /// A file has one writer, and it is not read by the pipeline that writes it.
-    fn check_sink_paths(
-        &self,
-        sources: &BTreeMap<String, SourceOptions>,
-        sinks: &BTreeMap<String, SinkOptions>,
-    ) {
-        let mut takers: BTreeMap<PathBuf, String> = BTreeMap::new();
-        for (name, source) in sources {
-            let SourceConnector::File(options) = &source.connector;
-            takers.insert(one_form(&options.path), format!("source {name} reads"));
-        }
-        for (name, sink) in sinks {
-            let SinkConnector::File { path } = &sink.connector else {
-                continue;
-            };
-            let path = one_form(path);
-            if let Some(taker) = takers.get(&path) {
-                let message = format!("sink {name} writes the file that {taker}");
-                let remedy = format!("give it a file of its own instead of {}", path.display());
-                self.report.error(sink.line, message, remedy);
-            }
-            takers.insert(path, format!("sink {name} writes"));
-        }
     }
 }
 
@@ -569,26 +431,6 @@ fn json_of(value: &DeValue<'_>) -> Result<serde_json::Value, String> {
     })
 }
 
-/// The path with its existing part resolved and without `.` and `..` in the rest: two paths of one
-/// file come out equal.
-fn one_form(path: &Path) -> PathBuf {
-    let existing = path
-        .ancestors()
-        .find_map(|ancestor| Some((ancestor, ancestor.canonicalize().ok()?)));
-    let (rest, mut form) = match &existing {
-        Some((ancestor, real)) => (path.strip_prefix(ancestor).unwrap_or(path), real.clone()),
-        None => (path, PathBuf::new()),
-    };
-    for component in rest.components() {
-        match component {
-            Component::CurDir => {}
-            Component::ParentDir => drop(form.pop()),
-            other => form.push(other),
-        }
-    }
-    form
-}
-
 /// A number of rows or bytes; every range allowed here fits a `usize` of 64 bits.
 fn value_or(written: Option<Located<u64>>, default: usize) -> usize {
     written.map_or(default, |written| {
@@ -596,6 +438,6 @@ fn value_or(written: Option<Located<u64>>, default: usize) -> usize {
     })
 }
 
-fn values(located: Vec<Located<String>>) -> Vec<String> {
+pub(super) fn values(located: Vec<Located<String>>) -> Vec<String> {
     located.into_iter().map(|it| it.value).collect()
 }

@@ -1,4 +1,100 @@
 //! Sinks: where streams leave the pipeline. One file per connector.
+//!
+//! A sink is fed by one job and lives in its epochs: it takes the messages of the open epoch, and
+//! at the epoch's end either seals them, answering what the epoch must commit for it, or aborts
+//! and forgets them. What a sink does to the outside before the commit can happen twice, what it
+//! hands to the commit happens once: that is the whole difference between the [`Guarantee`]s.
+//!
+//! A sink that sends after the commit will answer [`Sealed`] with rows for its outbox, and take
+//! from there; the worker's loop stays the same.
 
 pub mod file;
 pub mod stdout;
+
+/// Takes messages epoch by epoch. The order of calls is: any number of `add`, then one `seal` or
+/// `abort`, then the next epoch.
+pub trait Sink: Send {
+    /// Takes a message of the open epoch.
+    ///
+    /// # Errors
+    ///
+    /// When the sink can't carry the message. The epoch must then be aborted.
+    fn add(&mut self, message: SinkMessage<'_>) -> Result<(), SinkError>;
+
+    /// Ends the epoch: answers what must be committed with it. Nothing of the epoch is left behind
+    /// in the sink, whatever the answer.
+    ///
+    /// # Errors
+    ///
+    /// When the sink acts before the commit and could not. The epoch must not be committed.
+    fn seal(&mut self) -> Result<Sealed, SinkError>;
+
+    /// Forgets the open epoch's messages.
+    fn abort(&mut self);
+
+    /// How much the open epoch holds here, in bytes: a reason to seal it.
+    fn pending_bytes(&self) -> usize;
+
+    /// How often a message can reach the outside.
+    fn guarantee(&self) -> Guarantee;
+}
+
+/// A message on its way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SinkMessage<'a> {
+    /// The stream that it is on.
+    pub stream: &'a str,
+    /// Its place among the epoch's outputs, from 0.
+    pub index: u32,
+    /// What it carries.
+    pub payload: &'a [u8],
+}
+
+/// What an epoch must commit for a sink.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sealed {
+    /// Nothing.
+    Nothing,
+    /// Whole rows to append to the sink's file; see [`crate::types::epoch::SinkAppend`].
+    Append(Vec<u8>),
+}
+
+/// How often a message can reach the outside when processes are killed and started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guarantee {
+    /// Once.
+    ExactlyOnce,
+    /// Once or more: messages of an epoch that was not committed may be seen again.
+    AtLeastOnce,
+}
+
+/// A sink could not carry a message, or could not act.
+#[derive(Debug, thiserror::Error)]
+pub enum SinkError {
+    /// The payload has a line end in it, and its reader could not tell it from two.
+    #[error(
+        "message {index} of stream {stream} has a line end at byte {at} of its payload, and the sink writes one message a line; encode the payload without line ends, as JSON does"
+    )]
+    LineEndInPayload {
+        /// The message's stream.
+        stream: String,
+        /// Its place among the epoch's outputs, from 0.
+        index: u32,
+        /// Where the line end is in the payload, from 0.
+        at: usize,
+    },
+    /// Whoever read the output has gone. Not a failure: nobody wants more.
+    #[error("the reader of {output} has gone")]
+    ReaderGone {
+        /// What it was reading.
+        output: &'static str,
+    },
+    /// The output could not be written.
+    #[error("failed to write to {output}")]
+    Write {
+        /// Where to.
+        output: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+}

@@ -1,8 +1,17 @@
-//! Sources: where records come from. One file per connector.
+//! Sources: where records come from. One folder per connector.
+//!
+//! A source hands out records in one fixed order and knows a position behind the last one that it
+//! handed out. Whoever drives it commits that position with what was made of the records; opened
+//! at a committed position, a source goes on with exactly the next record, or refuses when what it
+//! reads is no longer what was read before.
 
 pub mod file;
 
+use std::path::PathBuf;
+
+use crate::source::file::FileSource;
 use crate::types::column::Column;
+use crate::types::pipeline::SourceConnector;
 
 /// A stream of records with a position that can be stored and sought.
 pub trait Source: Send {
@@ -10,8 +19,9 @@ pub trait Source: Send {
     ///
     /// # Errors
     ///
-    /// When the source can't be read, or a record can't be decoded; the position then stands
-    /// before that record.
+    /// When the source can't be read, or a record can't be decoded. Records before it are returned
+    /// by earlier calls: a call that fails appends nothing, and the position stands before the
+    /// record that failed.
     fn poll(
         &mut self,
         limit: PollLimit,
@@ -23,6 +33,41 @@ pub trait Source: Send {
 
     /// How far the source is, for those who watch.
     fn progress(&self) -> SourceProgress;
+}
+
+/// Opens a source at `position`, or at its beginning.
+///
+/// # Errors
+///
+/// When it can't be opened or is no longer what was read before; see [`SourceError`].
+pub fn open(
+    connector: &SourceConnector,
+    position: Option<&[u8]>,
+    on_change: OnChange,
+) -> Result<Box<dyn Source>, SourceError> {
+    match connector {
+        SourceConnector::File(options) => {
+            Ok(Box::new(FileSource::open(options, position, on_change)?))
+        }
+    }
+}
+
+/// What a source is, apart from how far it has been read: kept with a pipeline to notice that its
+/// file now names another one.
+pub fn describe_identity(connector: &SourceConnector) -> String {
+    match connector {
+        SourceConnector::File(options) => file::describe_identity(options),
+    }
+}
+
+/// What to do with a source that is no longer what was read before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnChange {
+    /// Answer [`SourceError::IdentityChanged`].
+    Refuse,
+    /// Read what is there now from its beginning, under the next incarnation. A source that did
+    /// not change goes on where it stopped.
+    StartOver,
 }
 
 /// How much one poll may return. The first record is returned whatever its size.
@@ -44,7 +89,7 @@ pub enum PollOutcome {
 }
 
 /// Records as columns. A source record's key is empty and its event time 0 until options say more.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceRecords {
     /// The records.
     pub payloads: Column,
@@ -57,10 +102,85 @@ pub struct SourceRecords {
 pub struct SourceProgress {
     /// Bytes read since the source's beginning, in the units of `total_bytes`.
     pub done_bytes: u64,
-    /// Bytes in all, where that is known.
+    /// Bytes in all, where that is known. For a compressed file both count compressed bytes.
     pub total_bytes: Option<u64>,
 }
 
-/// A source could not be opened or read.
+/// A source could not be opened or read. None is retried: each needs somebody to act.
 #[derive(Debug, thiserror::Error)]
-pub enum SourceError {}
+pub enum SourceError {
+    /// The file could not be opened.
+    #[error("failed to open {}", .path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The path names something that is no file, and reading it might never end.
+    #[error("{} is not a regular file; name a file", .path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file's bytes could not be read or decompressed.
+    #[error("failed to read {} at offset {offset_bytes}{}", .path.display(), .compression.map_or("", |_| " of its decompressed content; it may be cut short or damaged"))]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Where, in the decompressed content.
+        offset_bytes: u64,
+        /// How it is compressed, if it is.
+        compression: Option<&'static str>,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is an archive from which no single file can be read.
+    #[error("can't read the archive {}: {finding}", .path.display())]
+    Archive {
+        /// The archive.
+        path: PathBuf,
+        /// What was found and what to do.
+        finding: String,
+    },
+    /// A record is longer than the source's options allow.
+    #[error("{}:{line}: the record is longer than max_record_bytes = {limit_bytes}; raise it, or look for a missing line end or closing quote", .path.display())]
+    RecordTooLong {
+        /// The file.
+        path: PathBuf,
+        /// Where the record begins.
+        line: u64,
+        /// The limit.
+        limit_bytes: usize,
+    },
+    /// A record is not what the source's format demands.
+    #[error("{}:{line}: the record is not {format}: {finding}; correct the file, or read it as lines", .path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Where the record begins.
+        line: u64,
+        /// The format.
+        format: &'static str,
+        /// What is wrong with it.
+        finding: String,
+    },
+    /// The file is not the one that was read before.
+    #[error("{} is not the file that was read before: it had {was}, it has {now}; put the old file back, or read this one from its beginning with --accept-change", .path.display())]
+    IdentityChanged {
+        /// The file.
+        path: PathBuf,
+        /// What the position remembers.
+        was: String,
+        /// What is there now.
+        now: String,
+    },
+    /// A stored position can't be decoded: it was written by another release, or is damaged.
+    #[error("the stored position in {} can't be decoded: {finding}", .path.display())]
+    UndecodablePosition {
+        /// The file.
+        path: PathBuf,
+        /// What was wrong.
+        finding: String,
+    },
+}

@@ -1,0 +1,270 @@
+//! The content of a file, decompressed: plain, gzip of any number of members, or a zip archive
+//! with one file in it. Which one is told by the first bytes, never by the name.
+//!
+//! Nothing is unpacked to disk or kept in memory beyond read buffers.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek as _, SeekFrom, Take};
+use std::path::Path;
+
+use flate2::Crc;
+use flate2::bufread::{DeflateDecoder, MultiGzDecoder};
+use zip::{CompressionMethod, ZipArchive};
+
+use crate::source::SourceError;
+
+/// Compressed bytes read at once.
+const COMPRESSED_READ_BYTES: usize = 64 << 10;
+
+/// How many members of an archive an error lists.
+const MAX_LISTED_MEMBERS: usize = 10;
+
+/// The decompressed bytes of a file, from the first on.
+#[derive(Debug)]
+pub(super) struct Content {
+    reader: Reader,
+    /// Size of the plain file, the gzip file or the compressed archive member.
+    total_bytes: u64,
+}
+
+#[derive(Debug)]
+enum Reader {
+    Plain(File),
+    Gzip(MultiGzDecoder<BufReader<Counted>>),
+    ZipStored(Checked<BufReader<Counted>>),
+    ZipDeflated(Checked<DeflateDecoder<BufReader<Counted>>>),
+}
+
+impl Content {
+    /// Opens a file and finds out how it is compressed.
+    pub(super) fn open(path: &Path) -> Result<Content, SourceError> {
+        let unopened = |source| SourceError::Open {
+            path: path.to_owned(),
+            source,
+        };
+        // Looked at first: opening a pipe would wait for its writer.
+        if !std::fs::metadata(path).map_err(unopened)?.is_file() {
+            return Err(SourceError::NotAFile {
+                path: path.to_owned(),
+            });
+        }
+        let mut file = File::open(path).map_err(unopened)?;
+        let total_bytes = file.metadata().map_err(unopened)?.len();
+        let mut magic = Vec::new();
+        (&file).take(4).read_to_end(&mut magic).map_err(unopened)?;
+        file.rewind().map_err(unopened)?;
+        match magic.as_slice() {
+            [0x1f, 0x8b, 8, ..] => Ok(Content {
+                reader: Reader::Gzip(MultiGzDecoder::new(compressed(file, total_bytes))),
+                total_bytes,
+            }),
+            b"PK\x03\x04" | b"PK\x05\x06" => open_archive(path, file),
+            _ => Ok(Content {
+                reader: Reader::Plain(file),
+                total_bytes,
+            }),
+        }
+    }
+
+    /// Reads what comes next; 0 bytes mean the end.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let read = match &mut self.reader {
+                Reader::Plain(file) => file.read(buffer),
+                Reader::Gzip(decoder) => decoder.read(buffer),
+                Reader::ZipStored(member) => member.read(buffer),
+                Reader::ZipDeflated(member) => member.read(buffer),
+            };
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Goes to an offset without reading what lies before it. Answers whether it did: compressed
+    /// content must be read through, and a plain file may end before the offset.
+    pub(super) fn seek(&mut self, offset_bytes: u64) -> io::Result<bool> {
+        match &mut self.reader {
+            Reader::Plain(file) if offset_bytes <= file.metadata()?.len() => {
+                file.seek(SeekFrom::Start(offset_bytes))?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The name of the compression, if there is one.
+    pub(super) fn compression(&self) -> Option<&'static str> {
+        match &self.reader {
+            Reader::Plain(_) => None,
+            Reader::Gzip(_) => Some("gzip"),
+            Reader::ZipStored(_) | Reader::ZipDeflated(_) => Some("zip"),
+        }
+    }
+
+    /// The size in all of what is read, compressed if it is.
+    pub(super) fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
+    /// Compressed bytes read so far; none for a plain file, whose offset says it.
+    pub(super) fn compressed_done_bytes(&self) -> Option<u64> {
+        match &self.reader {
+            Reader::Plain(_) => None,
+            Reader::Gzip(decoder) => Some(decoder.get_ref().get_ref().done_bytes),
+            Reader::ZipStored(member) => Some(member.reader.get_ref().done_bytes),
+            Reader::ZipDeflated(member) => Some(member.reader.get_ref().get_ref().done_bytes),
+        }
+    }
+}
+
+/// Opens the only file in a zip archive.
+fn open_archive(path: &Path, file: File) -> Result<Content, SourceError> {
+    let refused = |finding: String| SourceError::Archive {
+        path: path.to_owned(),
+        finding,
+    };
+    let damaged = |error: zip::result::ZipError| refused(error.to_string());
+    let mut archive = ZipArchive::new(BufReader::new(file)).map_err(damaged)?;
+    let index = only_member(&mut archive).map_err(refused)?;
+    let member = archive.by_index_raw(index).map_err(damaged)?;
+    if member.encrypted() {
+        return Err(refused("its file is encrypted; unpack it".to_owned()));
+    }
+    let Some(start) = member.data_start() else {
+        return Err(refused(
+            "its file can't be found in it; pack it again".to_owned(),
+        ));
+    };
+    let method = member.compression();
+    let total_bytes = member.compressed_size();
+    let (size_bytes, crc) = (member.size(), member.crc32());
+    drop(member);
+    let mut file = archive.into_inner().into_inner();
+    file.seek(SeekFrom::Start(start))
+        .map_err(|source| SourceError::Open {
+            path: path.to_owned(),
+            source,
+        })?;
+    let bytes = compressed(file, total_bytes);
+    let reader = match method {
+        CompressionMethod::Stored => Reader::ZipStored(Checked::new(bytes, size_bytes, crc)),
+        CompressionMethod::Deflated => {
+            Reader::ZipDeflated(Checked::new(DeflateDecoder::new(bytes), size_bytes, crc))
+        }
+        other => {
+            let finding =
+                format!("its file is packed by {other}; pack it by deflate, or unpack it");
+            return Err(refused(finding));
+        }
+    };
+    Ok(Content {
+        reader,
+        total_bytes,
+    })
+}
+
+/// The index of the archive's only file, or what to say about it.
+fn only_member(archive: &mut ZipArchive<BufReader<File>>) -> Result<usize, String> {
+    let mut only = None;
+    let mut count = 0_usize;
+    let mut names = Vec::new();
+    for index in 0..archive.len() {
+        let member = archive
+            .by_index_raw(index)
+            .map_err(|error| error.to_string())?;
+        if member.is_dir() {
+            continue;
+        }
+        only = Some(index);
+        count += 1;
+        if names.len() < MAX_LISTED_MEMBERS {
+            names.push(
+                member
+                    .name()
+                    .map_err(|error| error.to_string())?
+                    .into_owned(),
+            );
+        }
+    }
+    match only {
+        Some(index) if count == 1 => Ok(index),
+        None => Err("there is no file in it".to_owned()),
+        Some(_) => {
+            let rest = match count > names.len() {
+                true => ", ...",
+                false => "",
+            };
+            let names = names.join(", ");
+            Err(format!(
+                "it holds {count} files ({names}{rest}); pack one, or unpack it"
+            ))
+        }
+    }
+}
+
+fn compressed(file: File, size_bytes: u64) -> BufReader<Counted> {
+    let counted = Counted {
+        file: file.take(size_bytes),
+        done_bytes: 0,
+    };
+    BufReader::with_capacity(COMPRESSED_READ_BYTES, counted)
+}
+
+/// Counts the bytes that are read.
+#[derive(Debug)]
+struct Counted {
+    file: Take<File>,
+    done_bytes: u64,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        self.done_bytes += count as u64;
+        Ok(count)
+    }
+}
+
+/// Compares size and checksum with what the archive's directory says, at the end.
+#[derive(Debug)]
+struct Checked<R> {
+    reader: R,
+    size_bytes: u64,
+    expected: u32,
+    crc: Crc,
+    /// Bytes seen; [`Crc::amount`] counts modulo 4 GiB.
+    seen_bytes: u64,
+}
+
+impl<R> Checked<R> {
+    fn new(reader: R, size_bytes: u64, expected: u32) -> Checked<R> {
+        Checked {
+            reader,
+            size_bytes,
+            expected,
+            crc: Crc::new(),
+            seen_bytes: 0,
+        }
+    }
+}
+
+impl<R: Read> Read for Checked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.crc.update(&buffer[..count]);
+        self.seen_bytes += count as u64;
+        if count == 0 && (self.seen_bytes != self.size_bytes || self.crc.sum() != self.expected) {
+            let finding = format!(
+                "{} bytes with checksum {:08x}, the archive promises {} with {:08x}",
+                self.seen_bytes,
+                self.crc.sum(),
+                self.size_bytes,
+                self.expected
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, finding));
+        }
+        Ok(count)
+    }
+}

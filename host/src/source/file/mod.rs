@@ -1,0 +1,381 @@
+//! The file source: reads one file to its end, record by record, and goes on behind the last
+//! record when it is opened again later. What is appended to the file meanwhile is new; any other
+//! change is noticed and refused, or accepted as a new file.
+//!
+//! - `content.rs`: the decompressed bytes.
+//! - `window.rs`: the bytes ahead and just behind, contiguous.
+//! - `format.rs`: where a record ends and what its payload is.
+//! - `position.rs`: how far the file was read, and by what it is recognised.
+
+mod content;
+mod format;
+mod position;
+mod window;
+
+use crate::source::file::format::{CsvHeader, Cut, Cutter, Decoder};
+use crate::source::file::position::{FilePosition, Fingerprint};
+use crate::source::file::window::{FINGERPRINT_BYTES, Window};
+use crate::source::{
+    OnChange, PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords,
+};
+use crate::types::pipeline::{FileSourceOptions, RecordFormat};
+
+/// The most that one poll returns beyond its first record, in bytes, whatever its limit says: a
+/// column holds less than 4 GiB.
+const MAX_POLL_BYTES: usize = 1 << 30;
+
+/// What some programs put before UTF-8 text; it belongs to no record.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// A file being read.
+#[derive(Debug)]
+pub struct FileSource {
+    options: FileSourceOptions,
+    window: Window,
+    /// `None`: a CSV file without a whole header, and so without records.
+    decoder: Option<Decoder>,
+    incarnation: u32,
+    /// The line that the next record begins on.
+    line: u64,
+    is_unterminated: bool,
+}
+
+/// What a file source is: its path as the pipeline file writes it, and its format. Where the file
+/// lies may change; whether it is the same file is for its content to tell.
+pub fn describe_identity(options: &FileSourceOptions) -> String {
+    format!("file {} as {}", options.written_path, options.format.name())
+}
+
+impl FileSource {
+    /// Opens the file at `position`, or at its beginning.
+    ///
+    /// # Errors
+    ///
+    /// When the file can't be opened, or, with [`OnChange::Refuse`], is not the file that was read
+    /// up to `position`.
+    pub fn open(
+        options: &FileSourceOptions,
+        position: Option<&[u8]>,
+        on_change: OnChange,
+    ) -> Result<FileSource, SourceError> {
+        let Some(encoded) = position else {
+            return FileSource::open_at_start(options, 0);
+        };
+        let position = FilePosition::decode(&options.path, encoded)?;
+        match FileSource::open_at(options, &position) {
+            Err(SourceError::IdentityChanged { .. }) if on_change == OnChange::StartOver => {
+                FileSource::open_at_start(options, position.incarnation.saturating_add(1))
+            }
+            other => other,
+        }
+    }
+
+    /// How often a changed file was accepted and read from its beginning.
+    pub fn incarnation(&self) -> u32 {
+        self.incarnation
+    }
+
+    fn open_at_start(
+        options: &FileSourceOptions,
+        incarnation: u32,
+    ) -> Result<FileSource, SourceError> {
+        let window = Window::open(&options.path)?;
+        let mut source = FileSource {
+            options: options.clone(),
+            window,
+            decoder: None,
+            incarnation,
+            line: 1,
+            is_unterminated: false,
+        };
+        source.read_preamble()?;
+        Ok(source)
+    }
+
+    /// Goes behind what was read before, after making sure that it is still there.
+    fn open_at(
+        options: &FileSourceOptions,
+        position: &FilePosition,
+    ) -> Result<FileSource, SourceError> {
+        let changed = |was: String, now: String| SourceError::IdentityChanged {
+            path: options.path.clone(),
+            was,
+            now,
+        };
+        if position.format != options.format {
+            let (was, now) = (position.format.name(), options.format.name());
+            return Err(changed(
+                format!("the format {was}"),
+                format!("the format {now}"),
+            ));
+        }
+        // The beginning first: a header is only worth reading if it is the old one.
+        let mut window = Window::open(&options.path)?;
+        window.fetch_at_least(FINGERPRINT_BYTES)?;
+        let head = position.head.length_bytes as usize;
+        let now = Fingerprint::of(&window.unread()[..window.unread().len().min(head)]);
+        compare("as its beginning", &position.head, &now)
+            .map_err(|(was, now)| changed(was, now))?;
+        let mut source = FileSource {
+            options: options.clone(),
+            window,
+            decoder: None,
+            incarnation: position.incarnation,
+            line: 1,
+            is_unterminated: false,
+        };
+        source.read_preamble()?;
+        if !source.window.go_to(position.offset_bytes)? {
+            let was = format!("at least {} bytes", position.offset_bytes);
+            return Err(changed(was, format!("{} bytes", source.window.offset())));
+        }
+        // Where no record was read before, there may be a header now, and the window behind it.
+        let has_grown = match source.window.offset() == position.offset_bytes {
+            true => {
+                let tail = source.window.tail();
+                let length = tail.len().min(position.tail.length_bytes as usize);
+                let now = Fingerprint::of(&tail[tail.len() - length..]);
+                let place = format!("before offset {}", position.offset_bytes);
+                compare(&place, &position.tail, &now).map_err(|(was, now)| changed(was, now))?;
+                source.line = position.line;
+                source.is_unterminated = position.is_unterminated;
+                source.is_unterminated && !source.pass_late_line_end()?
+            }
+            // Or what was a record without a line end is the first part of a byte order mark.
+            false => position.is_unterminated,
+        };
+        if has_grown {
+            let was = format!("line {} as its last, without a line end", position.line);
+            let now = format!("more of that line behind offset {}", position.offset_bytes);
+            return Err(changed(was, now));
+        }
+        Ok(source)
+    }
+
+    /// Passes what comes before the first record: a byte order mark, the header of a CSV file.
+    fn read_preamble(&mut self) -> Result<(), SourceError> {
+        self.window.fetch_at_least(BYTE_ORDER_MARK.len())?;
+        if self.window.unread().starts_with(BYTE_ORDER_MARK) {
+            self.window.pass(BYTE_ORDER_MARK.len());
+        }
+        self.decoder = match self.options.format {
+            RecordFormat::Lines => Some(Decoder::Lines),
+            RecordFormat::Jsonl => Some(Decoder::Jsonl),
+            RecordFormat::Csv => self.read_header()?.map(Decoder::Csv),
+        };
+        Ok(())
+    }
+
+    /// The header of a CSV file; `None` while its line has no end, as more may be written to it.
+    fn read_header(&mut self) -> Result<Option<CsvHeader>, SourceError> {
+        let Some((cut, true)) = self.cut()? else {
+            return Ok(None);
+        };
+        let header = CsvHeader::parse(&self.window.unread()[..cut.length]);
+        let header = header.map_err(|finding| self.malformed(finding))?;
+        self.pass(&cut, true);
+        Ok(Some(header))
+    }
+
+    /// Passes the line end that the last record's line has got since; `false` if the line has got
+    /// more than that.
+    fn pass_late_line_end(&mut self) -> Result<bool, SourceError> {
+        self.window.fetch_at_least(2)?;
+        // A record whose last byte was "\r" would not have had it, had the "\n" been there.
+        let ended_on_return = self.window.tail().ends_with(b"\r");
+        let count = match self.window.unread() {
+            [] => return Ok(true),
+            [b'\n', ..] if !ended_on_return => 1,
+            [b'\r', b'\n', ..] => 2,
+            _ => return Ok(false),
+        };
+        self.window.pass(count);
+        self.line += 1;
+        self.is_unterminated = false;
+        Ok(true)
+    }
+
+    /// Finds the next record among the unread bytes, and whether it has a line end. `None` at the
+    /// end of the file.
+    fn cut(&mut self) -> Result<Option<(Cut, bool)>, SourceError> {
+        let mut cutter = Cutter::new(self.options.format);
+        let (cut, is_terminated) = loop {
+            if let Some(cut) = cutter.find(self.window.unread()) {
+                break (cut, true);
+            }
+            // One byte more than the limit may be the first half of a line end.
+            if self.window.unread().len() > self.options.max_record_bytes.saturating_add(1) {
+                return Err(self.too_long());
+            }
+            if self.window.fetch()? {
+                continue;
+            }
+            let length = self.window.unread().len();
+            if length == 0 {
+                return Ok(None);
+            }
+            if cutter.is_in_quotes() {
+                return Err(
+                    self.malformed("a field has no closing quote before the file's end".to_owned())
+                );
+            }
+            let cut = Cut {
+                length,
+                end: length,
+                lines: cutter.lines(),
+            };
+            break (cut, false);
+        };
+        if cut.length > self.options.max_record_bytes {
+            return Err(self.too_long());
+        }
+        Ok(Some((cut, is_terminated)))
+    }
+
+    /// Moves the position behind a record.
+    fn pass(&mut self, cut: &Cut, is_terminated: bool) {
+        self.window.pass(cut.end);
+        self.line += cut.lines;
+        self.is_unterminated = !is_terminated;
+    }
+
+    /// Appends the next record, unless it is larger than `room_bytes`.
+    fn take(
+        &mut self,
+        room_bytes: Option<usize>,
+        records: &mut SourceRecords,
+    ) -> Result<Taken, SourceError> {
+        loop {
+            let Some((cut, is_terminated)) = self.cut()? else {
+                return Ok(Taken::End);
+            };
+            let Some(decoder) = &mut self.decoder else {
+                return Ok(Taken::End);
+            };
+            let record = &self.window.unread()[..cut.length];
+            if decoder.skips(record) {
+                // Something may still be written to a last line that has no end.
+                if !is_terminated {
+                    return Ok(Taken::End);
+                }
+                self.pass(&cut, true);
+                continue;
+            }
+            let payloads = &mut records.payloads;
+            let before = payloads.bytes.len();
+            if let Err(finding) = decoder.decode(record, &mut payloads.bytes) {
+                payloads.bytes.truncate(before);
+                return Err(self.malformed(finding));
+            }
+            let size_bytes = payloads.bytes.len() - before;
+            if room_bytes.is_some_and(|room_bytes| size_bytes > room_bytes) {
+                payloads.bytes.truncate(before);
+                return Ok(Taken::NoRoom);
+            }
+            let end = u32::try_from(payloads.bytes.len());
+            payloads
+                .ends
+                .push(end.expect("polls are bounded far below 4 GiB"));
+            records.lines.push(self.line);
+            self.pass(&cut, is_terminated);
+            return Ok(Taken::Record { size_bytes });
+        }
+    }
+
+    fn too_long(&self) -> SourceError {
+        SourceError::RecordTooLong {
+            path: self.options.path.clone(),
+            line: self.line,
+            limit_bytes: self.options.max_record_bytes,
+        }
+    }
+
+    fn malformed(&self, finding: String) -> SourceError {
+        SourceError::Malformed {
+            path: self.options.path.clone(),
+            line: self.line,
+            format: self.options.format.name(),
+            finding,
+        }
+    }
+}
+
+/// What became of taking one record.
+enum Taken {
+    Record { size_bytes: usize },
+    NoRoom,
+    End,
+}
+
+impl Source for FileSource {
+    fn poll(
+        &mut self,
+        limit: PollLimit,
+        records: &mut SourceRecords,
+    ) -> Result<PollOutcome, SourceError> {
+        let limit_bytes = limit.bytes.min(MAX_POLL_BYTES);
+        let mut taken_bytes = 0;
+        for index in 0..limit.rows {
+            let is_first = index == 0;
+            let room_bytes = limit_bytes.saturating_sub(taken_bytes);
+            match self.take((!is_first).then_some(room_bytes), records) {
+                Ok(Taken::Record { size_bytes }) => taken_bytes += size_bytes,
+                Ok(Taken::NoRoom) => return Ok(PollOutcome::More),
+                Ok(Taken::End) => return Ok(PollOutcome::End),
+                // What came before the failing record is returned; the next poll fails.
+                Err(_) if !is_first => return Ok(PollOutcome::More),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(match self.window.is_exhausted() {
+            true => PollOutcome::End,
+            false => PollOutcome::More,
+        })
+    }
+
+    fn position(&self) -> Vec<u8> {
+        FilePosition {
+            format: self.options.format,
+            incarnation: self.incarnation,
+            offset_bytes: self.window.offset(),
+            line: self.line,
+            is_unterminated: self.is_unterminated,
+            head: Fingerprint::of(self.window.head()),
+            tail: Fingerprint::of(self.window.tail()),
+        }
+        .encode()
+    }
+
+    fn progress(&self) -> SourceProgress {
+        let content = self.window.content();
+        let total_bytes = content.total_bytes();
+        let done_bytes = match content.compressed_done_bytes() {
+            // Even if something lies behind the compressed content.
+            Some(_) if self.window.is_exhausted() => total_bytes,
+            Some(done_bytes) => done_bytes,
+            None => self.window.offset(),
+        };
+        SourceProgress {
+            done_bytes,
+            // The file may have grown since it was opened.
+            total_bytes: Some(total_bytes.max(done_bytes)),
+        }
+    }
+}
+
+/// Both fingerprints in words, if they differ.
+fn compare(place: &str, was: &Fingerprint, now: &Fingerprint) -> Result<(), (String, String)> {
+    if was == now {
+        return Ok(());
+    }
+    let words = |it: &Fingerprint| {
+        format!(
+            "{} bytes with checksum {:?} {place}",
+            it.length_bytes, it.checksum
+        )
+    };
+    Err((words(was), words(now)))
+}
+
+#[cfg(test)]
+mod tests;
