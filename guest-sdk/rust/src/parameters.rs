@@ -4,12 +4,12 @@
 //! name would otherwise be a default that nobody asked for. Tables inside of the table are read as
 //! serde does; there, `#[serde(deny_unknown_fields)]` does the same.
 
-use serde::de::value::StrDeserializer;
+use std::fmt;
+
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde::forward_to_deserialize_any;
-use serde_json::{Map, Value};
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 
 /// The parameters of a computation that has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
@@ -17,39 +17,45 @@ pub struct NoParameters {}
 
 /// Reads the JSON text of an object.
 pub(crate) fn read<P: DeserializeOwned>(json: &str) -> Result<P> {
-    let table = serde_json::from_str(json).context("parameters")?;
-    P::deserialize(Table(table)).context("parameters")
+    let mut json = serde_json::Deserializer::from_str(json);
+    P::deserialize(Table(&mut json))
+        .and_then(|parameters| json.end().map(|()| parameters))
+        .map_err(|error| without_position(&error))
+        .context("parameters")
 }
 
-/// The whole table.
-struct Table(Map<String, Value>);
+/// The author of a pipeline file has never seen the JSON that positions would point into.
+fn without_position(error: &serde_json::Error) -> Error {
+    let text = error.to_string();
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    Error::new(text.strip_suffix(&position).unwrap_or(&text))
+}
 
-impl<'de> Deserializer<'de> for Table {
-    type Error = serde_json::Error;
+/// Reads the whole table. It passes on what it reads rather than keep it in a map, which may hash
+/// with random numbers.
+struct Table<D>(D);
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Table<D> {
+    type Error = D::Error;
 
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Self::Error> {
-        let unknown = self.0.keys().find(|name| !fields.contains(&name.as_str()));
-        if let Some(name) = unknown {
-            return Err(Self::Error::custom(match fields {
-                [] => format!("unknown parameter {name:?}: there are none"),
-                _ => format!(
-                    "unknown parameter {name:?}: there are {}",
-                    fields.join(", ")
-                ),
-            }));
-        }
-        self.deserialize_any(visitor)
+    ) -> Result<V::Value, D::Error> {
+        self.0.deserialize_map(Entries {
+            inner: visitor,
+            fields: Some(fields),
+            name: String::new(),
+        })
     }
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
-        visitor.visit_map(Entries {
-            entries: self.0.into_iter(),
-            entry: None,
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.0.deserialize_map(Entries {
+            inner: visitor,
+            fields: None,
+            name: String::new(),
         })
     }
 
@@ -57,7 +63,7 @@ impl<'de> Deserializer<'de> for Table {
         self,
         _name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Self::Error> {
+    ) -> Result<V::Value, D::Error> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -67,39 +73,66 @@ impl<'de> Deserializer<'de> for Table {
     }
 }
 
-/// Hands over one parameter after the other and names the one whose value does not fit.
-struct Entries {
-    entries: serde_json::map::IntoIter,
-    /// The parameter whose name was handed over, and whose value is next.
-    entry: Option<(String, Value)>,
+/// Stands between the JSON and the author's type: around its visitor, then around what the visitor
+/// is given. Refuses a name that is not known, and names the parameter whose value does not fit.
+struct Entries<T> {
+    inner: T,
+    /// The names that the type knows, where it tells them.
+    fields: Option<&'static [&'static str]>,
+    /// The parameter whose value comes next.
+    name: String,
 }
 
-impl<'de> MapAccess<'de> for Entries {
-    type Error = serde_json::Error;
+impl<'de, V: Visitor<'de>> Visitor<'de> for Entries<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a table")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<V::Value, A::Error> {
+        self.inner.visit_map(Entries {
+            inner: entries,
+            fields: self.fields,
+            name: self.name,
+        })
+    }
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<A> {
+    type Error = A::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
-    ) -> Result<Option<K::Value>, Self::Error> {
-        self.entry = self.entries.next();
-        match &self.entry {
-            Some((name, _)) => seed
-                .deserialize(StrDeserializer::<Self::Error>::new(name))
-                .map(Some),
-            None => Ok(None),
+    ) -> Result<Option<K::Value>, A::Error> {
+        let Some(name) = self.inner.next_key::<String>()? else {
+            return Ok(None);
+        };
+        match self.fields {
+            Some([]) => {
+                return Err(A::Error::custom(format!(
+                    "unknown parameter {name:?}: there are none"
+                )));
+            }
+            Some(fields) if !fields.contains(&name.as_str()) => {
+                let fields = fields.join(", ");
+                return Err(A::Error::custom(format!(
+                    "unknown parameter {name:?}: there are {fields}"
+                )));
+            }
+            _ => {}
         }
+        let key = seed.deserialize(serde::de::value::StrDeserializer::new(&name))?;
+        self.name = name;
+        Ok(Some(key))
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(
-        &mut self,
-        seed: V,
-    ) -> Result<V::Value, Self::Error> {
-        let (name, value) = self
-            .entry
-            .take()
-            .ok_or_else(|| Self::Error::custom("a value was asked for before its name"))?;
-        seed.deserialize(value)
-            .map_err(|error| Self::Error::custom(format!("{name}: {error}")))
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
+        self.inner.next_value_seed(seed).map_err(|error| {
+            let error = error.to_string();
+            A::Error::custom(format!("{}: {error}", self.name))
+        })
     }
 }
 
