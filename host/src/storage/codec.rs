@@ -14,9 +14,7 @@ use crate::types::epoch::{
     Checksum, ChunkMessages, EpochCommit, EpochRecord, FrontierAdvance, Head, LaneChunk, LaneTrim,
     SinkAppend, StateChange,
 };
-use crate::types::ids::{
-    EpochId, Generation, LaneId, LeaseId, PartitionId, SinkFileId, StreamId,
-};
+use crate::types::ids::{EpochId, Generation, LaneId, LeaseId, PartitionId, SinkFileId, StreamId};
 
 /// The format version of every kind of value in this release.
 pub const FORMAT_VERSION: u8 = 1;
@@ -130,17 +128,28 @@ pub fn check_storable(commit: &EpochCommit) -> Result<(), StorageError> {
     }
     for advance in &commit.frontiers {
         if advance.lane.reader != commit.partition {
-            return Err(unstorable(format!("lane {} has another reader", advance.lane)));
+            return Err(unstorable(format!(
+                "lane {} has another reader",
+                advance.lane
+            )));
         }
     }
-    for lane in commit.chunks.iter().map(|chunk| chunk.lane).chain(commit.trims.iter().map(|trim| trim.lane)) {
+    for lane in commit
+        .chunks
+        .iter()
+        .map(|chunk| chunk.lane)
+        .chain(commit.trims.iter().map(|trim| trim.lane))
+    {
         if lane.producer != commit.partition {
             return Err(unstorable(format!("lane {lane} has another producer")));
         }
     }
     for chunk in &commit.chunks {
         if !chunk_is_well_formed(&chunk.messages) {
-            return Err(unstorable(format!("the columns of lane {} do not agree", chunk.lane)));
+            return Err(unstorable(format!(
+                "the columns of lane {} do not agree",
+                chunk.lane
+            )));
         }
     }
     let size = entry_size_bound(commit);
@@ -176,7 +185,10 @@ pub fn encode_plain(bytes: &[u8]) -> Vec<u8> {
 /// # Errors
 ///
 /// [`StorageError::Undecodable`].
-pub fn decode_plain(what: impl FnOnce() -> String, mut value: Vec<u8>) -> Result<Vec<u8>, StorageError> {
+pub fn decode_plain(
+    what: impl FnOnce() -> String,
+    mut value: Vec<u8>,
+) -> Result<Vec<u8>, StorageError> {
     decode(what, &value, |fields| {
         fields.rest();
         Ok(())
@@ -215,19 +227,26 @@ pub fn encode_lease(row: &LeaseRow) -> Vec<u8> {
 /// # Errors
 ///
 /// [`StorageError::Undecodable`].
-pub fn decode_lease(partition: PartitionId, value: Option<&[u8]>) -> Result<LeaseRow, StorageError> {
+pub fn decode_lease(
+    partition: PartitionId,
+    value: Option<&[u8]>,
+) -> Result<LeaseRow, StorageError> {
     let Some(value) = value else {
         return Ok(LeaseRow::default());
     };
-    decode(|| format!("the lease of partition {partition}"), value, |fields| {
-        let generation = fields.u64()?;
-        let held = fields.u8()? != 0;
-        let id = fields.u64()?;
-        Ok(LeaseRow {
-            generation,
-            current: held.then_some(LeaseId(id)),
-        })
-    })
+    decode(
+        || format!("the lease of partition {partition}"),
+        value,
+        |fields| {
+            let generation = fields.u64()?;
+            let held = fields.u8()? != 0;
+            let id = fields.u64()?;
+            Ok(LeaseRow {
+                generation,
+                current: held.then_some(LeaseId(id)),
+            })
+        },
+    )
 }
 
 /// A number: a counter's next, a file's length.
@@ -252,13 +271,17 @@ pub fn decode_number(what: impl FnOnce() -> String, value: &[u8]) -> Result<u64,
 ///
 /// [`StorageError::Undecodable`].
 pub fn decode_frontier(lane: LaneId, value: &[u8]) -> Result<FrontierAdvance, StorageError> {
-    decode(|| format!("the frontier of lane {lane}"), value, |fields| {
-        Ok(FrontierAdvance {
-            lane,
-            epoch: EpochId(fields.u64()?),
-            index: fields.u32()?,
-        })
-    })
+    decode(
+        || format!("the frontier of lane {lane}"),
+        value,
+        |fields| {
+            Ok(FrontierAdvance {
+                lane,
+                epoch: EpochId(fields.u64()?),
+                index: fields.u32()?,
+            })
+        },
+    )
 }
 
 /// A chunk.
@@ -266,8 +289,16 @@ pub fn decode_frontier(lane: LaneId, value: &[u8]) -> Result<FrontierAdvance, St
 /// # Errors
 ///
 /// [`StorageError::Undecodable`].
-pub fn decode_chunk(lane: LaneId, epoch: EpochId, value: &[u8]) -> Result<ChunkMessages, StorageError> {
-    decode(|| format!("the chunk of epoch {epoch} in lane {lane}"), value, Fields::chunk)
+pub fn decode_chunk(
+    lane: LaneId,
+    epoch: EpochId,
+    value: &[u8],
+) -> Result<ChunkMessages, StorageError> {
+    decode(
+        || format!("the chunk of epoch {epoch} in lane {lane}"),
+        value,
+        Fields::chunk,
+    )
 }
 
 /// An epoch's record.
@@ -275,8 +306,16 @@ pub fn decode_chunk(lane: LaneId, epoch: EpochId, value: &[u8]) -> Result<ChunkM
 /// # Errors
 ///
 /// [`StorageError::Undecodable`].
-pub fn decode_record(partition: PartitionId, epoch: EpochId, value: &[u8]) -> Result<EpochRecord, StorageError> {
-    decode(|| format!("the record of epoch {epoch} of partition {partition}"), value, Fields::record)
+pub fn decode_record(
+    partition: PartitionId,
+    epoch: EpochId,
+    value: &[u8],
+) -> Result<EpochRecord, StorageError> {
+    decode(
+        || format!("the record of epoch {epoch} of partition {partition}"),
+        value,
+        Fields::record,
+    )
 }
 
 // -------------------------------------------------------------------------------- entries
@@ -320,7 +359,11 @@ impl EntryDraft {
     ///
     /// When there are not as many offsets as the epoch has appends.
     pub fn seal(&mut self, predecessor: &Head, offsets: &[u64]) -> Checksum {
-        assert_eq!(offsets.len(), self.append_count, "one offset for each append");
+        assert_eq!(
+            offsets.len(),
+            self.append_count,
+            "one offset for each append"
+        );
         let mut head = Vec::with_capacity(32);
         put_head(&mut head, predecessor);
         self.bytes[PREDECESSOR_AT..BODY_CHECKSUM_AT].copy_from_slice(&head);
@@ -360,7 +403,9 @@ impl Entry {
         let predecessor = fields.head()?;
         let body_checksum = fields.checksum()?;
         let count = fields.count(8)?;
-        let offsets = (0..count).map(|_| fields.u64()).collect::<Result<Vec<_>, _>>()?;
+        let offsets = (0..count)
+            .map(|_| fields.u64())
+            .collect::<Result<Vec<_>, _>>()?;
         let body = fields.rest();
         if Checksum::of(&bytes[..bytes.len() - body.len()]) != expected
             || Checksum::of(body) != body_checksum
@@ -387,11 +432,19 @@ fn entry_size_bound(commit: &EpochCommit) -> usize {
             16 + change.state.len() + change.key.len() + change.value.as_ref().map_or(0, Vec::len)
         })
         .sum();
-    let chunks: usize =
-        (commit.chunks.iter()).map(|chunk| 64 + chunk.messages.size_bytes()).sum();
-    let appends: usize = (commit.appends.iter()).map(|append| 24 + append.bytes.len()).sum();
+    let chunks: usize = (commit.chunks.iter())
+        .map(|chunk| 64 + chunk.messages.size_bytes())
+        .sum();
+    let appends: usize = (commit.appends.iter())
+        .map(|append| 24 + append.bytes.len())
+        .sum();
     let position = commit.source_position.as_ref().map_or(0, Vec::len);
-    512 + position + states + chunks + appends + 48 * commit.frontiers.len() + 40 * commit.trims.len()
+    512 + position
+        + states
+        + chunks
+        + appends
+        + 48 * commit.frontiers.len()
+        + 40 * commit.trims.len()
 }
 
 fn put_body(buffer: &mut Vec<u8>, commit: &EpochCommit) {
@@ -406,7 +459,11 @@ fn put_body(buffer: &mut Vec<u8>, commit: &EpochCommit) {
         put_u32(buffer, advance.index);
     }
     // Neighbours of one state share its name.
-    let runs = || commit.states.chunk_by(|left, right| left.state == right.state);
+    let runs = || {
+        commit
+            .states
+            .chunk_by(|left, right| left.state == right.state)
+    };
     put_u32(buffer, len_u32(runs().count()));
     for run in runs() {
         put_bytes(buffer, run[0].state.as_bytes());
@@ -836,14 +893,19 @@ mod tests {
             let mut broken = bytes.to_vec();
             broken[index] ^= 0x10;
             assert!(Entry::decode(&broken, checksum).is_err(), "byte {index}");
-            assert!(Entry::decode(&bytes[..index], checksum).is_err(), "cut at {index}");
+            assert!(
+                Entry::decode(&bytes[..index], checksum).is_err(),
+                "cut at {index}"
+            );
         }
     }
 
     #[test]
     fn decoders_survive_any_cut_and_any_single_byte() {
         let mut values = Vec::new();
-        for_each_row(&full_commit(), |_, value| values.extend(value.map(<[u8]>::to_vec)));
+        for_each_row(&full_commit(), |_, value| {
+            values.extend(value.map(<[u8]>::to_vec))
+        });
         for value in values {
             for cut in 0..value.len() {
                 for byte in [0, 1, 0x7f, 0xff] {
@@ -864,7 +926,10 @@ mod tests {
         value[0] = 9;
         let error = decode_head(|| "the head of partition p7".to_owned(), &value).unwrap_err();
         let text = error.to_string();
-        assert!(text.starts_with("the head of partition p7 can't be decoded"), "{text}");
+        assert!(
+            text.starts_with("the head of partition p7 can't be decoded"),
+            "{text}"
+        );
         assert!(text.contains("format version 9 is newer than 1"), "{text}");
     }
 
@@ -875,7 +940,10 @@ mod tests {
             rows.push((key.to_vec(), value.map(<[u8]>::to_vec)));
         });
         let partition = PartitionId(7);
-        let keys: Vec<_> = rows.iter().map(|(key, value)| (key.clone(), value.is_some())).collect();
+        let keys: Vec<_> = rows
+            .iter()
+            .map(|(key, value)| (key.clone(), value.is_some()))
+            .collect();
         assert_eq!(
             keys,
             [
@@ -902,11 +970,29 @@ mod tests {
             assert!(text.contains(expected), "{text}");
         }
         assert!(check_storable(&full_commit()).is_ok());
-        check(|commit| commit.states[0].state = "a\0b".to_owned(), "zero byte");
-        check(|commit| commit.states[0].key = vec![0; 70_000], "70000 bytes long");
-        check(|commit| commit.frontiers[0].lane.reader = PartitionId(8), "another reader");
-        check(|commit| commit.chunks[0].lane.producer = PartitionId(8), "another producer");
-        check(|commit| commit.trims[0].lane.producer = PartitionId(8), "another producer");
-        check(|commit| commit.chunks[0].messages.indexes.push(9), "do not agree");
+        check(
+            |commit| commit.states[0].state = "a\0b".to_owned(),
+            "zero byte",
+        );
+        check(
+            |commit| commit.states[0].key = vec![0; 70_000],
+            "70000 bytes long",
+        );
+        check(
+            |commit| commit.frontiers[0].lane.reader = PartitionId(8),
+            "another reader",
+        );
+        check(
+            |commit| commit.chunks[0].lane.producer = PartitionId(8),
+            "another producer",
+        );
+        check(
+            |commit| commit.trims[0].lane.producer = PartitionId(8),
+            "another producer",
+        );
+        check(
+            |commit| commit.chunks[0].messages.indexes.push(9),
+            "do not agree",
+        );
     }
 }

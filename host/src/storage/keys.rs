@@ -128,7 +128,10 @@ pub fn state(partition: PartitionId, state: &str, key: &[u8]) -> Vec<u8> {
 
 /// Key of the chunk that `epoch` of the lane's producer put into the lane.
 pub fn chunk(lane: LaneId, epoch: EpochId) -> Vec<u8> {
-    key(CHUNK, [lane.producer.0, lane.stream.0, lane.reader.0, epoch.0])
+    key(
+        CHUNK,
+        [lane.producer.0, lane.stream.0, lane.reader.0, epoch.0],
+    )
 }
 
 /// The epoch of a chunk's key.
@@ -210,7 +213,9 @@ pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     while end.last() == Some(&u8::MAX) {
         end.pop();
     }
-    let last = end.last_mut().expect("a prefix of the table has a byte below 255");
+    let last = end
+        .last_mut()
+        .expect("a prefix of the table has a byte below 255");
     *last += 1;
     end
 }
@@ -249,9 +254,18 @@ mod tests {
         let parts = (PartitionId(7), Generation(1 << 40), EpochId(u64::MAX));
         assert_eq!(parse_entry(&entry(parts.0, parts.1, parts.2)), Some(parts));
         assert_eq!(parse_entry(&applied(PartitionId(7))), None);
-        assert_eq!(parse_chunk_epoch(&chunk(lane(1, 2, 3), EpochId(4))), Some(EpochId(4)));
-        assert_eq!(owner(&state(PartitionId(5), "s", b"k")), Some(PartitionId(5)));
-        assert_eq!(owner(&chunk(lane(6, 2, 3), EpochId(4))), Some(PartitionId(6)));
+        assert_eq!(
+            parse_chunk_epoch(&chunk(lane(1, 2, 3), EpochId(4))),
+            Some(EpochId(4))
+        );
+        assert_eq!(
+            owner(&state(PartitionId(5), "s", b"k")),
+            Some(PartitionId(5))
+        );
+        assert_eq!(
+            owner(&chunk(lane(6, 2, 3), EpochId(4))),
+            Some(PartitionId(6))
+        );
         assert_eq!(owner(&frontier(lane(6, 2, 3))), Some(PartitionId(3)));
         assert_eq!(owner(&store_id()), None);
     }

@@ -53,7 +53,9 @@ pub fn allocate(storage: &dyn Storage, counter: Counter, count: u64) -> Result<u
     for _ in 0..ATTEMPTS_MAX {
         let found = storage.read_catalog(&key)?;
         let first = match &found {
-            Some(value) => codec::decode_number(|| format!("the counter {}", counter.name()), value)?,
+            Some(value) => {
+                codec::decode_number(|| format!("the counter {}", counter.name()), value)?
+            }
             None => 1,
         };
         let change = CatalogChange {
@@ -138,8 +140,7 @@ pub fn end_all(storage: &dyn Storage) -> Result<usize, StorageError> {
                 change.writes.push((key, Some(codec::encode_lease(&ended))));
             }
         }
-        if change.writes.is_empty()
-            || storage.commit_catalog(&change)? == CatalogOutcome::Committed
+        if change.writes.is_empty() || storage.commit_catalog(&change)? == CatalogOutcome::Committed
         {
             return Ok(change.writes.len());
         }

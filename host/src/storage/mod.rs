@@ -193,7 +193,9 @@ pub enum Refusal {
         current: Option<LeaseId>,
     },
     /// It does not follow the partition's head.
-    #[error("epoch {found} ({found_generation}) of partition {partition} is out of order, expected {expected}")]
+    #[error(
+        "epoch {found} ({found_generation}) of partition {partition} is out of order, expected {expected}"
+    )]
     OutOfOrder {
         /// The partition.
         partition: PartitionId,
@@ -204,6 +206,52 @@ pub enum Refusal {
         /// Under which generation it came.
         found_generation: Generation,
     },
+}
+
+/// The one rule of rule 2: what stands against an epoch, given the partition's lease row and head.
+/// Every implementation asks it at the moment of decision.
+pub(crate) fn judge(
+    row: &codec::LeaseRow,
+    head: &Head,
+    lease: &Lease,
+    epoch: EpochName,
+) -> Option<Refusal> {
+    let is_held = row.current == Some(lease.id)
+        && lease.partition == epoch.partition
+        && lease.generation == epoch.generation
+        && row.generation == epoch.generation.0;
+    if !is_held {
+        return Some(Refusal::LeaseLost {
+            partition: epoch.partition,
+            held: lease.id,
+            current: row.current,
+        });
+    }
+    let follows = epoch.epoch == head.epoch.next() && epoch.generation >= head.generation;
+    (!follows).then(|| Refusal::OutOfOrder {
+        partition: epoch.partition,
+        expected: head.epoch.next(),
+        found: epoch.epoch,
+        found_generation: epoch.generation,
+    })
+}
+
+/// Which epoch an [`EpochCommit`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EpochName {
+    pub(crate) partition: PartitionId,
+    pub(crate) generation: Generation,
+    pub(crate) epoch: EpochId,
+}
+
+impl EpochName {
+    pub(crate) fn of(commit: &EpochCommit) -> EpochName {
+        EpochName {
+            partition: commit.partition,
+            generation: commit.generation,
+            epoch: commit.epoch,
+        }
+    }
 }
 
 /// Where the answer to a submitted epoch goes.
@@ -293,7 +341,9 @@ pub enum StorageError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A partition's stored rows contradict each other. Other partitions go on.
-    #[error("partition {partition} is damaged at epoch {epoch}: {finding}; restore the data directory from a backup")]
+    #[error(
+        "partition {partition} is damaged at epoch {epoch}: {finding}; restore the data directory from a backup"
+    )]
     Damaged {
         /// The partition.
         partition: PartitionId,
@@ -339,7 +389,9 @@ pub enum StorageError {
         missing: &'static str,
     },
     /// A flush or sync failed earlier: what the disk holds is no longer known to this process.
-    #[error("storage has stopped after a failed write or sync; look for it in the log, see to the disk and start again")]
+    #[error(
+        "storage has stopped after a failed write or sync; look for it in the log, see to the disk and start again"
+    )]
     Stopped,
     /// The two halves of a data directory do not belong together.
     #[error("the stores in {} do not belong together ({decisions} and {bulk}); restore both from one backup", .path.display())]
@@ -380,7 +432,10 @@ pub(crate) fn check_catalog_change(change: &CatalogChange) -> Result<(), Storage
         let finding = if keys::is_reserved_in_catalog(key) {
             "only storage itself writes it".to_owned()
         } else if key.len() > CATALOG_KEY_BYTES_MAX {
-            format!("the key is {} bytes long, at most {CATALOG_KEY_BYTES_MAX} fit", key.len())
+            format!(
+                "the key is {} bytes long, at most {CATALOG_KEY_BYTES_MAX} fit",
+                key.len()
+            )
         } else if value_len > CATALOG_VALUE_BYTES_MAX {
             format!(
                 "the value is {value_len} bytes long, at most {CATALOG_VALUE_BYTES_MAX} fit; \

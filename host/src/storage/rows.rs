@@ -37,10 +37,17 @@ pub fn read_states(
     state: &str,
     keys: &[&[u8]],
 ) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
-    let rows: Vec<_> = keys.iter().map(|key| keys::state(partition, state, key)).collect();
+    let rows: Vec<_> = keys
+        .iter()
+        .map(|key| keys::state(partition, state, key))
+        .collect();
     let values = storage.get_many(&rows)?;
     (values.into_iter())
-        .map(|value| value.map(|value| decode_state(partition, state, value)).transpose())
+        .map(|value| {
+            value
+                .map(|value| decode_state(partition, state, value))
+                .transpose()
+        })
         .collect()
 }
 
@@ -68,7 +75,10 @@ pub fn scan_states(
         })
         .collect::<Result<Vec<_>, StorageError>>()?;
     // The least key behind the last one is that key and a zero byte.
-    let next = rows.last().filter(|_| is_full).map(|(key, _)| [key, [0].as_slice()].concat());
+    let next = rows
+        .last()
+        .filter(|_| is_full)
+        .map(|(key, _)| [key, [0].as_slice()].concat());
     Ok(StatePage { rows, next })
 }
 
@@ -77,7 +87,10 @@ fn decode_state(
     state: &str,
     value: Vec<u8>,
 ) -> Result<Vec<u8>, StorageError> {
-    codec::decode_plain(|| format!("a value of state {state} of partition {partition}"), value)
+    codec::decode_plain(
+        || format!("a value of state {state} of partition {partition}"),
+        value,
+    )
 }
 
 /// The partition's position in its source, as the source encoded it.
@@ -91,7 +104,10 @@ pub fn read_source_position(
 ) -> Result<Option<Vec<u8>>, StorageError> {
     (storage.get(&keys::source_position(partition))?)
         .map(|value| {
-            codec::decode_plain(|| format!("the source position of partition {partition}"), value)
+            codec::decode_plain(
+                || format!("the source position of partition {partition}"),
+                value,
+            )
         })
         .transpose()
 }
