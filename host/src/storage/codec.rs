@@ -1,1 +1,998 @@
-//! To come.
+//! The bytes of stored values: every value begins with a format version, numbers are
+//! little-endian, and a version that this release does not know is refused by name.
+//!
+//! Also here, because every implementation must agree on them: the encoding of a staged epoch (its
+//! *entry*), what makes an epoch storable at all, and [`for_each_row`], the one function that
+//! turns an epoch into row changes. Layouts are written down in `docs/format.md`.
+//!
+//! **Invariant:** whatever bytes decode, they never panic, and never allocate more than a small
+//! multiple of their own length.
+
+use crate::storage::{StorageError, keys};
+use crate::types::column::Column;
+use crate::types::epoch::{
+    Checksum, ChunkMessages, EpochCommit, EpochRecord, FrontierAdvance, Head, LaneChunk, LaneTrim,
+    SinkAppend, StateChange,
+};
+use crate::types::ids::{EpochId, Generation, LaneId, LeaseId, PartitionId, SinkFileId, StreamId};
+
+/// The format version of every kind of value in this release.
+pub const FORMAT_VERSION: u8 = 1;
+
+/// How many of a partition's epoch records are kept; older ones go in the same commit.
+pub const EPOCH_RECORDS_MAX: u64 = 1_000;
+
+/// Largest encoded epoch, in bytes. Far above what the limits of an epoch let through.
+pub const ENTRY_BYTES_MAX: usize = 1 << 30;
+
+/// Stands for "no value" where a length is expected.
+const ABSENT: u32 = u32::MAX;
+
+/// What was wrong with some bytes.
+type Finding = String;
+
+/// A partition's lease row: the generation of its last job, and the lease in force, if any.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeaseRow {
+    /// Never falls; the next job gets one more.
+    pub generation: u64,
+    /// The lease in force.
+    pub current: Option<LeaseId>,
+}
+
+// ---------------------------------------------------------------------------------- rows
+
+/// Calls `emit` with every row that the epoch changes and its new value (`None`: the row goes),
+/// sink files and heads excepted. Reuses its buffers: nothing is allocated for a row.
+pub fn for_each_row(commit: &EpochCommit, mut emit: impl FnMut(&[u8], Option<&[u8]>)) {
+    let partition = commit.partition;
+    let mut value = Vec::with_capacity(256);
+    if let Some(position) = &commit.source_position {
+        put_plain(&mut value, position);
+        emit(&keys::source_position(partition), Some(&value));
+    }
+    for advance in &commit.frontiers {
+        value.clear();
+        value.push(FORMAT_VERSION);
+        put_u64(&mut value, advance.epoch.0);
+        put_u32(&mut value, advance.index);
+        emit(&keys::frontier(advance.lane), Some(&value));
+    }
+    let mut key = Vec::with_capacity(128);
+    let mut prefix_len = 0;
+    let mut prefix_of: Option<&str> = None;
+    for change in &commit.states {
+        if prefix_of != Some(change.state.as_str()) {
+            key.clear();
+            keys::push_state_prefix(&mut key, partition, &change.state);
+            prefix_len = key.len();
+            prefix_of = Some(&change.state);
+        }
+        key.truncate(prefix_len);
+        key.extend_from_slice(&change.key);
+        match &change.value {
+            Some(new) => {
+                put_plain(&mut value, new);
+                emit(&key, Some(&value));
+            }
+            None => emit(&key, None),
+        }
+    }
+    for chunk in &commit.chunks {
+        value.clear();
+        value.push(FORMAT_VERSION);
+        put_chunk(&mut value, &chunk.messages);
+        emit(&keys::chunk(chunk.lane, commit.epoch), Some(&value));
+    }
+    for trim in &commit.trims {
+        emit(&keys::chunk(trim.lane, trim.epoch), None);
+    }
+    value.clear();
+    value.push(FORMAT_VERSION);
+    put_record(&mut value, &commit.record);
+    emit(&keys::epoch_record(partition, commit.epoch), Some(&value));
+    if commit.epoch.0 > EPOCH_RECORDS_MAX {
+        let oldest = EpochId(commit.epoch.0 - EPOCH_RECORDS_MAX);
+        emit(&keys::epoch_record(partition, oldest), None);
+    }
+}
+
+/// Whether the epoch can be stored: its keys fit, its columns agree, and it touches only what its
+/// partition owns.
+///
+/// # Errors
+///
+/// [`StorageError::Unstorable`] with the first thing that is wrong.
+pub fn check_storable(commit: &EpochCommit) -> Result<(), StorageError> {
+    let unstorable = |finding: Finding| StorageError::Unstorable {
+        partition: commit.partition,
+        epoch: commit.epoch,
+        finding,
+    };
+    for change in &commit.states {
+        if change.state.is_empty() || change.state.as_bytes().contains(&0) {
+            return Err(unstorable(format!(
+                "the state name {:?} is empty or holds a zero byte",
+                change.state
+            )));
+        }
+        let size = 10 + change.state.len() + change.key.len();
+        if size > keys::KEY_BYTES_MAX {
+            return Err(unstorable(format!(
+                "a key of state {} is {} bytes long, at most {} fit; use a hash of it as the key",
+                change.state,
+                change.key.len(),
+                keys::KEY_BYTES_MAX - 10 - change.state.len()
+            )));
+        }
+    }
+    for advance in &commit.frontiers {
+        if advance.lane.reader != commit.partition {
+            return Err(unstorable(format!(
+                "lane {} has another reader",
+                advance.lane
+            )));
+        }
+    }
+    for lane in commit
+        .chunks
+        .iter()
+        .map(|chunk| chunk.lane)
+        .chain(commit.trims.iter().map(|trim| trim.lane))
+    {
+        if lane.producer != commit.partition {
+            return Err(unstorable(format!("lane {lane} has another producer")));
+        }
+    }
+    for chunk in &commit.chunks {
+        if !chunk_is_well_formed(&chunk.messages) {
+            return Err(unstorable(format!(
+                "the columns of lane {} do not agree",
+                chunk.lane
+            )));
+        }
+    }
+    let size = entry_size_bound(commit);
+    if size > ENTRY_BYTES_MAX {
+        return Err(unstorable(format!(
+            "it is {size} bytes long, at most {ENTRY_BYTES_MAX} fit; lower max_bytes_per_epoch"
+        )));
+    }
+    Ok(())
+}
+
+fn chunk_is_well_formed(messages: &ChunkMessages) -> bool {
+    let count = messages.indexes.len();
+    messages.key_hashes.len() == count
+        && messages.event_times.len() == count
+        && messages.keys.len() == count
+        && messages.payloads.len() == count
+        && messages.keys.is_well_formed()
+        && messages.payloads.is_well_formed()
+}
+
+// --------------------------------------------------------------------------------- values
+
+/// A value that is the caller's own bytes, behind its format version.
+pub fn encode_plain(bytes: &[u8]) -> Vec<u8> {
+    let mut value = Vec::with_capacity(1 + bytes.len());
+    put_plain(&mut value, bytes);
+    value
+}
+
+/// The caller's own bytes of such a value; the buffer is reused.
+///
+/// # Errors
+///
+/// [`StorageError::Undecodable`].
+pub fn decode_plain(
+    what: impl FnOnce() -> String,
+    mut value: Vec<u8>,
+) -> Result<Vec<u8>, StorageError> {
+    decode(what, &value, |fields| {
+        fields.rest();
+        Ok(())
+    })?;
+    value.remove(0);
+    Ok(value)
+}
+
+/// A head.
+pub fn encode_head(head: &Head) -> Vec<u8> {
+    let mut value = vec![FORMAT_VERSION];
+    put_head(&mut value, head);
+    value
+}
+
+/// A head.
+///
+/// # Errors
+///
+/// [`StorageError::Undecodable`].
+pub fn decode_head(what: impl FnOnce() -> String, value: &[u8]) -> Result<Head, StorageError> {
+    decode(what, value, Fields::head)
+}
+
+/// A lease row.
+pub fn encode_lease(row: &LeaseRow) -> Vec<u8> {
+    let mut value = vec![FORMAT_VERSION];
+    put_u64(&mut value, row.generation);
+    value.push(u8::from(row.current.is_some()));
+    put_u64(&mut value, row.current.map_or(0, |id| id.0));
+    value
+}
+
+/// A lease row; a partition without one has never had a lease.
+///
+/// # Errors
+///
+/// [`StorageError::Undecodable`].
+pub fn decode_lease(
+    partition: PartitionId,
+    value: Option<&[u8]>,
+) -> Result<LeaseRow, StorageError> {
+    let Some(value) = value else {
+        return Ok(LeaseRow::default());
+    };
+    decode(
+        || format!("the lease of partition {partition}"),
+        value,
+        |fields| {
+            let generation = fields.u64()?;
+            let held = fields.u8()? != 0;
+            let id = fields.u64()?;
+            Ok(LeaseRow {
+                generation,
+                current: held.then_some(LeaseId(id)),
+            })
+        },
+    )
+}
+
+/// A number: a counter's next, a file's length.
+pub fn encode_number(number: u64) -> Vec<u8> {
+    let mut value = vec![FORMAT_VERSION];
+    put_u64(&mut value, number);
+    value
+}
+
+/// A number.
+///
+/// # Errors
+///
+/// [`StorageError::Undecodable`].
+pub fn decode_number(what: impl FnOnce() -> String, value: &[u8]) -> Result<u64, StorageError> {
+    decode(what, value, Fields::u64)
+}
+
+/// A frontier: epoch and index of the last message read.
+///
+/// # Errors
+///
+/// [`StorageError::Undecodable`].
+pub fn decode_frontier(lane: LaneId, value: &[u8]) -> Result<FrontierAdvance, StorageError> {
+    decode(
+        || format!("the frontier of lane {lane}"),
+        value,
+        |fields| {
+            Ok(FrontierAdvance {
+                lane,
+                epoch: EpochId(fields.u64()?),
+                index: fields.u32()?,
+            })
+        },
+    )
+}
+
+/// A chunk.
+///
+/// # Errors
+///
+/// [`StorageError::Undecodable`].
+pub fn decode_chunk(
+    lane: LaneId,
+    epoch: EpochId,
+    value: &[u8],
+) -> Result<ChunkMessages, StorageError> {
+    decode(
+        || format!("the chunk of epoch {epoch} in lane {lane}"),
+        value,
+        Fields::chunk,
+    )
+}
+
+/// An epoch's record.
+///
+/// # Errors
+///
+/// [`StorageError::Undecodable`].
+pub fn decode_record(
+    partition: PartitionId,
+    epoch: EpochId,
+    value: &[u8],
+) -> Result<EpochRecord, StorageError> {
+    decode(
+        || format!("the record of epoch {epoch} of partition {partition}"),
+        value,
+        Fields::record,
+    )
+}
+
+// -------------------------------------------------------------------------------- entries
+
+/// A staged epoch on its way to the store: the body is encoded by whoever submits it, the head of
+/// the entry (predecessor, offsets in sink files) is filled in by the committer, as often as needed.
+#[derive(Debug, Clone)]
+pub struct EntryDraft {
+    bytes: Vec<u8>,
+    append_count: usize,
+}
+
+/// Where the parts of an entry's head lie: version, predecessor, the body's checksum, how many
+/// offsets, the offsets.
+const PREDECESSOR_AT: usize = 1;
+const BODY_CHECKSUM_AT: usize = PREDECESSOR_AT + 32;
+const APPEND_COUNT_AT: usize = BODY_CHECKSUM_AT + 16;
+const OFFSETS_AT: usize = APPEND_COUNT_AT + 4;
+
+impl EntryDraft {
+    /// Encodes an epoch that [`check_storable`] let through.
+    pub fn new(commit: &EpochCommit) -> EntryDraft {
+        let append_count = commit.appends.len();
+        let body_at = OFFSETS_AT + 8 * append_count;
+        let mut bytes = Vec::with_capacity(entry_size_bound(commit));
+        bytes.resize(body_at, 0);
+        bytes[0] = FORMAT_VERSION;
+        put_body(&mut bytes, commit);
+        let checksum = Checksum::of(&bytes[body_at..]);
+        bytes[BODY_CHECKSUM_AT..APPEND_COUNT_AT].copy_from_slice(&checksum.0);
+        bytes[APPEND_COUNT_AT..OFFSETS_AT].copy_from_slice(&len_u32(append_count).to_le_bytes());
+        EntryDraft {
+            bytes,
+            append_count,
+        }
+    }
+
+    /// Fills in what the committer assigns and returns the entry's checksum.
+    ///
+    /// # Panics
+    ///
+    /// When there are not as many offsets as the epoch has appends.
+    pub fn seal(&mut self, predecessor: &Head, offsets: &[u64]) -> Checksum {
+        assert_eq!(
+            offsets.len(),
+            self.append_count,
+            "one offset for each append"
+        );
+        let mut head = Vec::with_capacity(32);
+        put_head(&mut head, predecessor);
+        self.bytes[PREDECESSOR_AT..BODY_CHECKSUM_AT].copy_from_slice(&head);
+        for (index, offset) in offsets.iter().enumerate() {
+            let at = OFFSETS_AT + 8 * index;
+            self.bytes[at..at + 8].copy_from_slice(&offset.to_le_bytes());
+        }
+        // The head holds the body's checksum, so this binds the whole entry.
+        Checksum::of(&self.bytes[..OFFSETS_AT + 8 * self.append_count])
+    }
+
+    /// The entry's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// A staged epoch as it was read back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The head that it follows.
+    pub predecessor: Head,
+    /// Where each append begins in its file.
+    pub offsets: Vec<u64>,
+    /// The epoch.
+    pub commit: EpochCommit,
+}
+
+impl Entry {
+    /// Decodes an entry and proves that it is the one whose checksum is `expected`.
+    ///
+    /// # Errors
+    ///
+    /// What was found instead.
+    pub fn decode(bytes: &[u8], expected: Checksum) -> Result<Entry, Finding> {
+        let mut fields = Fields::open(bytes)?;
+        let predecessor = fields.head()?;
+        let body_checksum = fields.checksum()?;
+        let count = fields.count(8)?;
+        let offsets = (0..count)
+            .map(|_| fields.u64())
+            .collect::<Result<Vec<_>, _>>()?;
+        let body = fields.rest();
+        if Checksum::of(&bytes[..bytes.len() - body.len()]) != expected
+            || Checksum::of(body) != body_checksum
+        {
+            return Err("the entry's checksum does not match".to_owned());
+        }
+        let mut fields = Fields { bytes: body };
+        let commit = fields.body()?;
+        fields.end()?;
+        if commit.appends.len() != offsets.len() {
+            return Err("the entry does not have one offset for each append".to_owned());
+        }
+        Ok(Entry {
+            predecessor,
+            offsets,
+            commit,
+        })
+    }
+}
+
+fn entry_size_bound(commit: &EpochCommit) -> usize {
+    let states: usize = (commit.states.iter())
+        .map(|change| {
+            16 + change.state.len() + change.key.len() + change.value.as_ref().map_or(0, Vec::len)
+        })
+        .sum();
+    let chunks: usize = (commit.chunks.iter())
+        .map(|chunk| 64 + chunk.messages.size_bytes())
+        .sum();
+    let appends: usize = (commit.appends.iter())
+        .map(|append| 24 + append.bytes.len())
+        .sum();
+    let position = commit.source_position.as_ref().map_or(0, Vec::len);
+    512 + position
+        + states
+        + chunks
+        + appends
+        + 48 * commit.frontiers.len()
+        + 40 * commit.trims.len()
+}
+
+fn put_body(buffer: &mut Vec<u8>, commit: &EpochCommit) {
+    put_u64(buffer, commit.partition.0);
+    put_u64(buffer, commit.generation.0);
+    put_u64(buffer, commit.epoch.0);
+    put_optional(buffer, commit.source_position.as_deref());
+    put_u32(buffer, len_u32(commit.frontiers.len()));
+    for advance in &commit.frontiers {
+        put_lane(buffer, advance.lane);
+        put_u64(buffer, advance.epoch.0);
+        put_u32(buffer, advance.index);
+    }
+    // Neighbours of one state share its name.
+    let runs = || {
+        commit
+            .states
+            .chunk_by(|left, right| left.state == right.state)
+    };
+    put_u32(buffer, len_u32(runs().count()));
+    for run in runs() {
+        put_bytes(buffer, run[0].state.as_bytes());
+        put_u32(buffer, len_u32(run.len()));
+        for change in run {
+            put_bytes(buffer, &change.key);
+            put_optional(buffer, change.value.as_deref());
+        }
+    }
+    put_u32(buffer, len_u32(commit.chunks.len()));
+    for chunk in &commit.chunks {
+        put_lane(buffer, chunk.lane);
+        put_chunk(buffer, &chunk.messages);
+    }
+    put_u32(buffer, len_u32(commit.trims.len()));
+    for trim in &commit.trims {
+        put_lane(buffer, trim.lane);
+        put_u64(buffer, trim.epoch.0);
+    }
+    put_u32(buffer, len_u32(commit.appends.len()));
+    for append in &commit.appends {
+        put_u64(buffer, append.file.0);
+        put_bytes(buffer, &append.bytes);
+    }
+    put_record(buffer, &commit.record);
+}
+
+// --------------------------------------------------------------------------------- fields
+
+fn len_u32(len: usize) -> u32 {
+    u32::try_from(len).expect("check_storable keeps every part of an epoch below 1 GiB")
+}
+
+fn put_u32(buffer: &mut Vec<u8>, number: u32) {
+    buffer.extend_from_slice(&number.to_le_bytes());
+}
+
+fn put_u64(buffer: &mut Vec<u8>, number: u64) {
+    buffer.extend_from_slice(&number.to_le_bytes());
+}
+
+fn put_bytes(buffer: &mut Vec<u8>, bytes: &[u8]) {
+    put_u32(buffer, len_u32(bytes.len()));
+    buffer.extend_from_slice(bytes);
+}
+
+fn put_optional(buffer: &mut Vec<u8>, bytes: Option<&[u8]>) {
+    match bytes {
+        Some(bytes) => put_bytes(buffer, bytes),
+        None => put_u32(buffer, ABSENT),
+    }
+}
+
+fn put_plain(value: &mut Vec<u8>, bytes: &[u8]) {
+    value.clear();
+    value.push(FORMAT_VERSION);
+    value.extend_from_slice(bytes);
+}
+
+fn put_head(buffer: &mut Vec<u8>, head: &Head) {
+    put_u64(buffer, head.generation.0);
+    put_u64(buffer, head.epoch.0);
+    buffer.extend_from_slice(&head.checksum.0);
+}
+
+fn put_lane(buffer: &mut Vec<u8>, lane: LaneId) {
+    put_u64(buffer, lane.producer.0);
+    put_u64(buffer, lane.stream.0);
+    put_u64(buffer, lane.reader.0);
+}
+
+fn put_column(buffer: &mut Vec<u8>, column: &Column) {
+    for end in &column.ends {
+        put_u32(buffer, *end);
+    }
+    put_bytes(buffer, &column.bytes);
+}
+
+fn put_chunk(buffer: &mut Vec<u8>, messages: &ChunkMessages) {
+    put_u32(buffer, len_u32(messages.len()));
+    for index in &messages.indexes {
+        put_u32(buffer, *index);
+    }
+    for hash in &messages.key_hashes {
+        put_u64(buffer, *hash);
+    }
+    for time in &messages.event_times {
+        put_u64(buffer, *time);
+    }
+    put_column(buffer, &messages.keys);
+    put_column(buffer, &messages.payloads);
+}
+
+fn put_record(buffer: &mut Vec<u8>, record: &EpochRecord) {
+    put_u64(buffer, record.deployment);
+    put_u64(buffer, record.input_count);
+    put_u64(buffer, record.output_count);
+    put_u64(buffer, record.batch_count);
+    put_u64(buffer, record.fuel);
+    buffer.extend_from_slice(&record.input_checksum.0);
+    buffer.extend_from_slice(&record.state_checksum.0);
+    buffer.extend_from_slice(&record.output_checksum.0);
+}
+
+/// Decodes a whole value: version, fields, nothing behind them.
+fn decode<'a, T>(
+    what: impl FnOnce() -> String,
+    value: &'a [u8],
+    read: impl FnOnce(&mut Fields<'a>) -> Result<T, Finding>,
+) -> Result<T, StorageError> {
+    let decoded = Fields::open(value).and_then(|mut fields| {
+        let decoded = read(&mut fields)?;
+        fields.end()?;
+        Ok(decoded)
+    });
+    decoded.map_err(|finding| StorageError::Undecodable {
+        what: what(),
+        finding,
+    })
+}
+
+/// What is left to decode of a value.
+struct Fields<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    /// Takes the format version off.
+    fn open(value: &'a [u8]) -> Result<Fields<'a>, Finding> {
+        match value.split_first() {
+            None => Err("it is empty".to_owned()),
+            Some((&FORMAT_VERSION, bytes)) => Ok(Fields { bytes }),
+            Some((&version, _)) if version > FORMAT_VERSION => Err(format!(
+                "its format version {version} is newer than {FORMAT_VERSION}, the newest that this \
+                 release knows; run the release that wrote it, or a newer one"
+            )),
+            Some((&version, _)) => Err(format!("there is no format version {version}")),
+        }
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Finding> {
+        let (taken, rest) = (self.bytes.split_at_checked(count))
+            .ok_or_else(|| format!("it ends {} bytes too early", count - self.bytes.len()))?;
+        self.bytes = rest;
+        Ok(taken)
+    }
+
+    fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.bytes)
+    }
+
+    fn end(&self) -> Result<(), Finding> {
+        match self.bytes.len() {
+            0 => Ok(()),
+            count => Err(format!("{count} bytes follow its end")),
+        }
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Finding> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.take(N)?);
+        Ok(array)
+    }
+
+    fn u8(&mut self) -> Result<u8, Finding> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    fn u32(&mut self) -> Result<u32, Finding> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Finding> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// How many things of at least `size` bytes each follow.
+    fn count(&mut self, size: usize) -> Result<usize, Finding> {
+        let count = self.u32()? as usize;
+        match count <= self.bytes.len() / size {
+            true => Ok(count),
+            false => Err(format!("it announces {count} values and ends before them")),
+        }
+    }
+
+    fn many<T>(
+        &mut self,
+        size: usize,
+        mut read: impl FnMut(&mut Fields<'a>) -> Result<T, Finding>,
+    ) -> Result<Vec<T>, Finding> {
+        let count = self.count(size)?;
+        (0..count).map(|_| read(self)).collect()
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Finding> {
+        let len = self.u32()? as usize;
+        self.take(len)
+    }
+
+    fn optional(&mut self) -> Result<Option<Vec<u8>>, Finding> {
+        match self.u32()? {
+            ABSENT => Ok(None),
+            len => Ok(Some(self.take(len as usize)?.to_vec())),
+        }
+    }
+
+    fn checksum(&mut self) -> Result<Checksum, Finding> {
+        self.array().map(Checksum)
+    }
+
+    fn head(&mut self) -> Result<Head, Finding> {
+        Ok(Head {
+            generation: Generation(self.u64()?),
+            epoch: EpochId(self.u64()?),
+            checksum: self.checksum()?,
+        })
+    }
+
+    fn lane(&mut self) -> Result<LaneId, Finding> {
+        Ok(LaneId {
+            producer: PartitionId(self.u64()?),
+            stream: StreamId(self.u64()?),
+            reader: PartitionId(self.u64()?),
+        })
+    }
+
+    fn u32s(&mut self, count: usize) -> Result<Vec<u32>, Finding> {
+        let (words, _) = self.take(count.saturating_mul(4))?.as_chunks();
+        Ok(words.iter().map(|word| u32::from_le_bytes(*word)).collect())
+    }
+
+    fn u64s(&mut self, count: usize) -> Result<Vec<u64>, Finding> {
+        let (words, _) = self.take(count.saturating_mul(8))?.as_chunks();
+        Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+    }
+
+    fn column(&mut self, count: usize) -> Result<Column, Finding> {
+        let column = Column {
+            ends: self.u32s(count)?,
+            bytes: self.bytes()?.to_vec(),
+        };
+        match column.is_well_formed() {
+            true => Ok(column),
+            false => Err("a column's ends do not fit its bytes".to_owned()),
+        }
+    }
+
+    fn chunk(&mut self) -> Result<ChunkMessages, Finding> {
+        let count = self.u32()? as usize;
+        let indexes = self.u32s(count)?;
+        let key_hashes = self.u64s(count)?;
+        let event_times = self.u64s(count)?;
+        Ok(ChunkMessages {
+            indexes,
+            key_hashes,
+            keys: self.column(count)?,
+            event_times,
+            payloads: self.column(count)?,
+        })
+    }
+
+    fn record(&mut self) -> Result<EpochRecord, Finding> {
+        Ok(EpochRecord {
+            deployment: self.u64()?,
+            input_count: self.u64()?,
+            output_count: self.u64()?,
+            batch_count: self.u64()?,
+            fuel: self.u64()?,
+            input_checksum: self.checksum()?,
+            state_checksum: self.checksum()?,
+            output_checksum: self.checksum()?,
+        })
+    }
+
+    fn states(&mut self) -> Result<Vec<StateChange>, Finding> {
+        let mut states = Vec::new();
+        for _ in 0..self.count(8)? {
+            let state = std::str::from_utf8(self.bytes()?)
+                .map_err(|_| "a state's name is not UTF-8".to_owned())?;
+            for _ in 0..self.count(8)? {
+                states.push(StateChange {
+                    state: state.to_owned(),
+                    key: self.bytes()?.to_vec(),
+                    value: self.optional()?,
+                });
+            }
+        }
+        Ok(states)
+    }
+
+    fn body(&mut self) -> Result<EpochCommit, Finding> {
+        Ok(EpochCommit {
+            partition: PartitionId(self.u64()?),
+            generation: Generation(self.u64()?),
+            epoch: EpochId(self.u64()?),
+            source_position: self.optional()?,
+            frontiers: self.many(36, |fields| {
+                Ok(FrontierAdvance {
+                    lane: fields.lane()?,
+                    epoch: EpochId(fields.u64()?),
+                    index: fields.u32()?,
+                })
+            })?,
+            states: self.states()?,
+            chunks: self.many(36, |fields| {
+                Ok(LaneChunk {
+                    lane: fields.lane()?,
+                    messages: fields.chunk()?,
+                })
+            })?,
+            trims: self.many(32, |fields| {
+                Ok(LaneTrim {
+                    lane: fields.lane()?,
+                    epoch: EpochId(fields.u64()?),
+                })
+            })?,
+            appends: self.many(12, |fields| {
+                Ok(SinkAppend {
+                    file: SinkFileId(fields.u64()?),
+                    bytes: fields.bytes()?.to_vec(),
+                })
+            })?,
+            record: self.record()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(reader: u64) -> LaneId {
+        LaneId {
+            producer: PartitionId(7),
+            stream: StreamId(2),
+            reader: PartitionId(reader),
+        }
+    }
+
+    fn change(state: &str, key: &[u8], value: Option<&[u8]>) -> StateChange {
+        StateChange {
+            state: state.to_owned(),
+            key: key.to_vec(),
+            value: value.map(<[u8]>::to_vec),
+        }
+    }
+
+    fn full_commit() -> EpochCommit {
+        EpochCommit {
+            partition: PartitionId(7),
+            generation: Generation(3),
+            epoch: EpochId(1_001),
+            source_position: Some(b"line 12".to_vec()),
+            frontiers: vec![FrontierAdvance {
+                lane: LaneId {
+                    producer: PartitionId(1),
+                    stream: StreamId(1),
+                    reader: PartitionId(7),
+                },
+                epoch: EpochId(4),
+                index: 5,
+            }],
+            states: vec![
+                change("count", b"a", Some(b"1")),
+                change("count", b"", None),
+                change("worst", b"a", Some(b"")),
+            ],
+            chunks: vec![LaneChunk {
+                lane: lane(9),
+                messages: ChunkMessages {
+                    indexes: vec![0, 3],
+                    key_hashes: vec![11, 12],
+                    keys: [b"k".as_slice(), b""].into_iter().collect(),
+                    event_times: vec![1, 2],
+                    payloads: [b"one".as_slice(), b"two"].into_iter().collect(),
+                },
+            }],
+            trims: vec![LaneTrim {
+                lane: lane(9),
+                epoch: EpochId(8),
+            }],
+            appends: vec![SinkAppend {
+                file: SinkFileId(1),
+                bytes: b"row\n".to_vec(),
+            }],
+            record: EpochRecord {
+                deployment: 1,
+                input_count: 2,
+                output_count: 3,
+                batch_count: 4,
+                fuel: 5,
+                input_checksum: Checksum::of(b"in"),
+                state_checksum: Checksum::of(b"state"),
+                output_checksum: Checksum::of(b"out"),
+            },
+        }
+    }
+
+    fn predecessor() -> Head {
+        Head {
+            generation: Generation(2),
+            epoch: EpochId(1_000),
+            checksum: Checksum::of(b"before"),
+        }
+    }
+
+    #[test]
+    fn an_entry_comes_back_as_it_was_sealed() {
+        let commit = full_commit();
+        let mut draft = EntryDraft::new(&commit);
+        let capacity = draft.bytes.capacity();
+        assert!(draft.bytes.len() <= capacity && capacity == entry_size_bound(&commit));
+        draft.seal(&Head::default(), &[0]);
+        let checksum = draft.seal(&predecessor(), &[77]);
+        let entry = Entry::decode(draft.bytes(), checksum).unwrap();
+        assert_eq!(entry.predecessor, predecessor());
+        assert_eq!(entry.offsets, [77]);
+        assert_eq!(entry.commit, commit);
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_of_an_entry_is_noticed() {
+        let mut draft = EntryDraft::new(&full_commit());
+        let checksum = draft.seal(&predecessor(), &[77]);
+        let bytes = draft.bytes();
+        for index in 0..bytes.len() {
+            let mut broken = bytes.to_vec();
+            broken[index] ^= 0x10;
+            assert!(Entry::decode(&broken, checksum).is_err(), "byte {index}");
+            assert!(
+                Entry::decode(&bytes[..index], checksum).is_err(),
+                "cut at {index}"
+            );
+        }
+    }
+
+    #[test]
+    fn decoders_survive_any_cut_and_any_single_byte() {
+        let mut values = Vec::new();
+        for_each_row(&full_commit(), |_, value| {
+            values.extend(value.map(<[u8]>::to_vec))
+        });
+        for value in values {
+            for cut in 0..value.len() {
+                for byte in [0, 1, 0x7f, 0xff] {
+                    let mut broken = value[..cut].to_vec();
+                    broken.push(byte);
+                    let _ = decode_chunk(lane(1), EpochId(1), &broken);
+                    let _ = decode_record(PartitionId(1), EpochId(1), &broken);
+                    let _ = decode_frontier(lane(1), &broken);
+                    let _ = Fields { bytes: &broken }.body();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_newer_version_is_refused_by_name() {
+        let mut value = encode_head(&predecessor());
+        value[0] = 9;
+        let error = decode_head(|| "the head of partition p7".to_owned(), &value).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("the head of partition p7 can't be decoded"),
+            "{text}"
+        );
+        assert!(text.contains("format version 9 is newer than 1"), "{text}");
+    }
+
+    #[test]
+    fn an_epoch_becomes_these_rows() {
+        let mut rows = Vec::new();
+        for_each_row(&full_commit(), |key, value| {
+            rows.push((key.to_vec(), value.map(<[u8]>::to_vec)));
+        });
+        let partition = PartitionId(7);
+        let keys: Vec<_> = rows
+            .iter()
+            .map(|(key, value)| (key.clone(), value.is_some()))
+            .collect();
+        assert_eq!(
+            keys,
+            [
+                (keys::source_position(partition), true),
+                (keys::frontier(full_commit().frontiers[0].lane), true),
+                (keys::state(partition, "count", b"a"), true),
+                (keys::state(partition, "count", b""), false),
+                (keys::state(partition, "worst", b"a"), true),
+                (keys::chunk(lane(9), EpochId(1_001)), true),
+                (keys::chunk(lane(9), EpochId(8)), false),
+                (keys::epoch_record(partition, EpochId(1_001)), true),
+                (keys::epoch_record(partition, EpochId(1)), false),
+            ]
+        );
+        assert_eq!(rows[2].1.as_deref(), Some(b"\x011".as_slice()));
+    }
+
+    #[test]
+    fn what_cannot_be_stored_is_refused_with_its_reason() {
+        fn check(spoil: impl FnOnce(&mut EpochCommit), expected: &str) {
+            let mut commit = full_commit();
+            spoil(&mut commit);
+            let text = check_storable(&commit).unwrap_err().to_string();
+            assert!(text.contains(expected), "{text}");
+        }
+        assert!(check_storable(&full_commit()).is_ok());
+        check(
+            |commit| commit.states[0].state = "a\0b".to_owned(),
+            "zero byte",
+        );
+        check(
+            |commit| commit.states[0].key = vec![0; 70_000],
+            "70000 bytes long",
+        );
+        check(
+            |commit| commit.frontiers[0].lane.reader = PartitionId(8),
+            "another reader",
+        );
+        check(
+            |commit| commit.chunks[0].lane.producer = PartitionId(8),
+            "another producer",
+        );
+        check(
+            |commit| commit.trims[0].lane.producer = PartitionId(8),
+            "another producer",
+        );
+        check(
+            |commit| commit.chunks[0].messages.indexes.push(9),
+            "do not agree",
+        );
+    }
+}

@@ -1,1 +1,297 @@
-//! To come.
+//! Every key of every stored row, in one table, with the functions that build it.
+//!
+//! Two key spaces: *bulk rows* (many, large, one owner) and the *catalog* (few, small, changed by
+//! expectation). In keys numbers are big-endian, so that the order of bytes is the order of numbers.
+//!
+//! **Invariant:** a bulk key that belongs to a partition is a prefix byte and then the partition's
+//! id, so that a deleted partition's rows can be swept as one range for each prefix and never come
+//! back under another's name. A prefix byte is never given a new meaning.
+//!
+//! | bulk prefix | then | value |
+//! |---|---|---|
+//! | `00` [`STORE_ID`] | | the store id |
+//! | `01` [`ENTRY`] | partition, generation, epoch | a staged epoch |
+//! | `02` [`APPLIED`] | partition | the head that the rows stand at |
+//! | `03` [`SOURCE_POSITION`] | partition | position in the source |
+//! | `04` [`FRONTIER`] | reader, producer, stream | epoch and index of the last message read |
+//! | `05` [`STATE`] | partition, name, `00`, key | a state value |
+//! | `06` [`CHUNK`] | producer, stream, reader, epoch | one epoch's messages in a lane |
+//! | `07` [`EPOCH_RECORD`] | partition, epoch | what the epoch was |
+//! | `08` [`SINK_LENGTH`] | sink file | committed length that is in the file and synced |
+//!
+//! | catalog prefix | then | value |
+//! |---|---|---|
+//! | `i` [`CATALOG_STORE_ID`] | | the store id |
+//! | `h` [`CATALOG_HEAD`] | partition | the partition's last decided epoch |
+//! | `l` [`CATALOG_LEASE`] | partition | generation, and the lease in force |
+//! | `n` [`CATALOG_COUNTER`] | name | the next number |
+//! | `f` [`CATALOG_SINK_FILE`] | sink file | where the file lies |
+//! | `p` [`CATALOG_PIPELINE`] | pipeline name, `00`, rest | the controller's rows |
+
+use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId};
+
+/// The id that both halves of a store carry.
+pub const STORE_ID: u8 = 0x00;
+/// Staged epochs.
+pub const ENTRY: u8 = 0x01;
+/// The head that a partition's rows stand at.
+pub const APPLIED: u8 = 0x02;
+/// Source positions.
+pub const SOURCE_POSITION: u8 = 0x03;
+/// Frontiers.
+pub const FRONTIER: u8 = 0x04;
+/// Keyed state.
+pub const STATE: u8 = 0x05;
+/// Chunks of lanes.
+pub const CHUNK: u8 = 0x06;
+/// Epoch records.
+pub const EPOCH_RECORD: u8 = 0x07;
+/// Committed lengths of sink files.
+pub const SINK_LENGTH: u8 = 0x08;
+
+/// The id that both halves of a store carry.
+pub const CATALOG_STORE_ID: u8 = b'i';
+/// Heads; only an implementation of storage writes them.
+pub const CATALOG_HEAD: u8 = b'h';
+/// Leases.
+pub const CATALOG_LEASE: u8 = b'l';
+/// Counters.
+pub const CATALOG_COUNTER: u8 = b'n';
+/// Sink files; only an implementation of storage writes them.
+pub const CATALOG_SINK_FILE: u8 = b'f';
+/// Rows of pipelines, which the controller owns.
+pub const CATALOG_PIPELINE: u8 = b'p';
+
+/// Longest bulk key, in bytes; one below what the store underneath can express.
+pub const KEY_BYTES_MAX: usize = 65_534;
+
+fn key<const N: usize>(prefix: u8, numbers: [u64; N]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(1 + 8 * N);
+    key.push(prefix);
+    for number in numbers {
+        key.extend_from_slice(&number.to_be_bytes());
+    }
+    key
+}
+
+/// Key of the store id among the bulk rows.
+pub fn store_id() -> Vec<u8> {
+    vec![STORE_ID]
+}
+
+/// Key of a staged epoch.
+pub fn entry(partition: PartitionId, generation: Generation, epoch: EpochId) -> Vec<u8> {
+    key(ENTRY, [partition.0, generation.0, epoch.0])
+}
+
+/// Partition, generation and epoch of a staged epoch's key.
+pub fn parse_entry(key: &[u8]) -> Option<(PartitionId, Generation, EpochId)> {
+    (key.len() == 25 && key[0] == ENTRY).then(|| {
+        (
+            PartitionId(number_at(key, 1)),
+            Generation(number_at(key, 9)),
+            EpochId(number_at(key, 17)),
+        )
+    })
+}
+
+/// Key of the head that a partition's rows stand at.
+pub fn applied(partition: PartitionId) -> Vec<u8> {
+    key(APPLIED, [partition.0])
+}
+
+/// Key of a partition's position in its source.
+pub fn source_position(partition: PartitionId) -> Vec<u8> {
+    key(SOURCE_POSITION, [partition.0])
+}
+
+/// Key of the reader's position in a lane.
+pub fn frontier(lane: LaneId) -> Vec<u8> {
+    key(FRONTIER, [lane.reader.0, lane.producer.0, lane.stream.0])
+}
+
+/// Appends the beginning of the keys of one named state to `buffer`.
+pub fn push_state_prefix(buffer: &mut Vec<u8>, partition: PartitionId, state: &str) {
+    buffer.push(STATE);
+    buffer.extend_from_slice(&partition.0.to_be_bytes());
+    buffer.extend_from_slice(state.as_bytes());
+    buffer.push(0);
+}
+
+/// Key of one key's value in a named state.
+pub fn state(partition: PartitionId, state: &str, key: &[u8]) -> Vec<u8> {
+    let mut buffer = Vec::with_capacity(10 + state.len() + key.len());
+    push_state_prefix(&mut buffer, partition, state);
+    buffer.extend_from_slice(key);
+    buffer
+}
+
+/// Key of the chunk that `epoch` of the lane's producer put into the lane.
+pub fn chunk(lane: LaneId, epoch: EpochId) -> Vec<u8> {
+    key(
+        CHUNK,
+        [lane.producer.0, lane.stream.0, lane.reader.0, epoch.0],
+    )
+}
+
+/// The epoch of a chunk's key.
+pub fn parse_chunk_epoch(key: &[u8]) -> Option<EpochId> {
+    (key.len() == 33 && key[0] == CHUNK).then(|| EpochId(number_at(key, 25)))
+}
+
+/// Key of an epoch's record.
+pub fn epoch_record(partition: PartitionId, epoch: EpochId) -> Vec<u8> {
+    key(EPOCH_RECORD, [partition.0, epoch.0])
+}
+
+/// Key of a sink file's committed length.
+pub fn sink_length(file: SinkFileId) -> Vec<u8> {
+    key(SINK_LENGTH, [file.0])
+}
+
+/// The partition, or whatever else the first number of a key names, of a bulk key.
+pub fn owner(key: &[u8]) -> Option<PartitionId> {
+    (key.len() >= 9).then(|| PartitionId(number_at(key, 1)))
+}
+
+/// Catalog key of the store id.
+pub fn catalog_store_id() -> Vec<u8> {
+    vec![CATALOG_STORE_ID]
+}
+
+/// Catalog key of a partition's head.
+pub fn head(partition: PartitionId) -> Vec<u8> {
+    key(CATALOG_HEAD, [partition.0])
+}
+
+/// Catalog key of a partition's lease.
+pub fn lease(partition: PartitionId) -> Vec<u8> {
+    key(CATALOG_LEASE, [partition.0])
+}
+
+/// Catalog key of a counter.
+pub fn counter(name: &str) -> Vec<u8> {
+    let mut key = vec![CATALOG_COUNTER];
+    key.extend_from_slice(name.as_bytes());
+    key
+}
+
+/// Catalog key of a sink file.
+pub fn sink_file(file: SinkFileId) -> Vec<u8> {
+    key(CATALOG_SINK_FILE, [file.0])
+}
+
+/// Catalog key of a pipeline's row; an empty `rest` is the prefix of all its rows.
+pub fn pipeline(name: &str, rest: &[u8]) -> Vec<u8> {
+    let mut key = vec![CATALOG_PIPELINE];
+    key.extend_from_slice(name.as_bytes());
+    key.push(0);
+    key.extend_from_slice(rest);
+    key
+}
+
+/// Whether only an implementation of storage may write this catalog row.
+pub fn is_reserved_in_catalog(key: &[u8]) -> bool {
+    matches!(
+        key.first(),
+        None | Some(&(CATALOG_STORE_ID | CATALOG_HEAD | CATALOG_SINK_FILE))
+    )
+}
+
+/// The number after a one-byte prefix of a catalog key, such as a partition's id.
+pub fn catalog_number(key: &[u8]) -> Option<u64> {
+    (key.len() == 9).then(|| number_at(key, 1))
+}
+
+/// The least key that is greater than every key that begins with `prefix`.
+///
+/// # Panics
+///
+/// When `prefix` has no byte below 255; every prefix of the table has one.
+pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while end.last() == Some(&u8::MAX) {
+        end.pop();
+    }
+    let last = end
+        .last_mut()
+        .expect("a prefix of the table has a byte below 255");
+    *last += 1;
+    end
+}
+
+fn number_at(key: &[u8], start: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&key[start..start + 8]);
+    u64::from_be_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::ids::StreamId;
+
+    fn lane(producer: u64, stream: u64, reader: u64) -> LaneId {
+        LaneId {
+            producer: PartitionId(producer),
+            stream: StreamId(stream),
+            reader: PartitionId(reader),
+        }
+    }
+
+    #[test]
+    fn keys_order_as_their_numbers_do() {
+        assert!(chunk(lane(1, 2, 3), EpochId(255)) < chunk(lane(1, 2, 3), EpochId(256)));
+        assert!(chunk(lane(1, 2, 3), EpochId(9)) < chunk(lane(1, 2, 4), EpochId(1)));
+        assert!(
+            entry(PartitionId(1), Generation(2), EpochId(300))
+                < entry(PartitionId(1), Generation(3), EpochId(1))
+        );
+    }
+
+    #[test]
+    fn keys_tell_what_they_were_built_from() {
+        let parts = (PartitionId(7), Generation(1 << 40), EpochId(u64::MAX));
+        assert_eq!(parse_entry(&entry(parts.0, parts.1, parts.2)), Some(parts));
+        assert_eq!(parse_entry(&applied(PartitionId(7))), None);
+        assert_eq!(
+            parse_chunk_epoch(&chunk(lane(1, 2, 3), EpochId(4))),
+            Some(EpochId(4))
+        );
+        assert_eq!(
+            owner(&state(PartitionId(5), "s", b"k")),
+            Some(PartitionId(5))
+        );
+        assert_eq!(
+            owner(&chunk(lane(6, 2, 3), EpochId(4))),
+            Some(PartitionId(6))
+        );
+        assert_eq!(owner(&frontier(lane(6, 2, 3))), Some(PartitionId(3)));
+        assert_eq!(owner(&store_id()), None);
+    }
+
+    #[test]
+    fn no_state_is_a_prefix_of_another() {
+        let mut prefix = Vec::new();
+        push_state_prefix(&mut prefix, PartitionId(1), "a");
+        assert!(state(PartitionId(1), "a", b"b").starts_with(&prefix));
+        assert!(!state(PartitionId(1), "ab", b"").starts_with(&prefix));
+    }
+
+    #[test]
+    fn prefix_end_bounds_all_that_begins_with_the_prefix() {
+        let end = prefix_end(&[5, 0xff, 0xff]);
+        assert_eq!(end, [6]);
+        assert!([5, 0xff, 0xff, 0xff, 0xff].as_slice() < end.as_slice());
+    }
+
+    #[test]
+    fn only_storage_writes_heads_and_sink_files() {
+        assert!(is_reserved_in_catalog(&head(PartitionId(1))));
+        assert!(is_reserved_in_catalog(&sink_file(SinkFileId(1))));
+        assert!(is_reserved_in_catalog(&catalog_store_id()));
+        assert!(is_reserved_in_catalog(b""));
+        assert!(!is_reserved_in_catalog(&lease(PartitionId(1))));
+        assert!(!is_reserved_in_catalog(&pipeline("flights", b"")));
+    }
+}

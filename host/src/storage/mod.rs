@@ -26,6 +26,10 @@
 //! 7. MUST apply a catalog change whole and durably or refuse it whole, by its expectations.
 //! 8. MUST never read a clock and never assume that its process is the only one with a lease.
 //! 9. MUST tell damage by partition and epoch, and never start a partition afresh because of it.
+//! 10. MUST refuse an epoch that can't be stored (a key too long, columns that disagree, rows of
+//!     another partition) before anything of it is written, with the reason.
+//! 11. MUST refuse a catalog change that touches a row of its own (heads, sink files, the store id)
+//!     or whose value is longer than [`CATALOG_VALUE_BYTES_MAX`].
 //!
 //! `contract.rs` is the suite that every implementation passes.
 
@@ -44,6 +48,13 @@ use std::sync::mpsc;
 use crate::types::epoch::{EpochCommit, Head};
 use crate::types::ids::{EpochId, Generation, LeaseId, PartitionId, SinkFileId};
 use crate::types::lease::Lease;
+
+/// Longest value of a catalog row, in bytes. Longer documents go into several rows: one store that
+/// decides keeps values above a few kilobytes in files that it never syncs.
+pub const CATALOG_VALUE_BYTES_MAX: usize = 4_096;
+
+/// Longest key of a catalog row, in bytes.
+pub const CATALOG_KEY_BYTES_MAX: usize = 1_024;
 
 /// A row as it is stored: key and value.
 pub type StoredRow = (Vec<u8>, Vec<u8>);
@@ -71,6 +82,21 @@ pub trait Storage: Send + Sync {
     /// When the store fails.
     fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Vec<StoredRow>, StorageError>;
 
+    /// The keys alone of such rows.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    fn scan_keys(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Vec<u8>>, StorageError> {
+        let rows = self.scan(start, end, limit)?;
+        Ok(rows.into_iter().map(|(key, _)| key).collect())
+    }
+
     /// The partition's last decided epoch.
     ///
     /// # Errors
@@ -78,9 +104,18 @@ pub trait Storage: Send + Sync {
     /// When the store fails, or [`StorageError::Damaged`] when the partition is damaged.
     fn head(&self, partition: PartitionId) -> Result<Head, StorageError>;
 
-    /// Hands an epoch to the committer and returns at once. A job may submit its next epoch before
-    /// the last one is decided (rule 5).
+    /// Hands an epoch to the committer and returns without waiting for the decision; it waits only
+    /// while more bytes are queued than the implementation's limit allows. A job may submit its next
+    /// epoch before the last one is decided (rule 5).
     fn submit_epoch(&self, lease: Lease, commit: EpochCommit) -> CommitTicket;
+
+    /// Hands over several epochs at once, in order. An implementation that decides in groups takes
+    /// them into one group.
+    fn submit_epochs(&self, epochs: Vec<(Lease, EpochCommit)>) -> Vec<CommitTicket> {
+        (epochs.into_iter())
+            .map(|(lease, commit)| self.submit_epoch(lease, commit))
+            .collect()
+    }
 
     /// Submits an epoch and waits for the decision.
     ///
@@ -124,7 +159,8 @@ pub trait Storage: Send + Sync {
     /// committed to: somebody else wrote to it, cut it, or it was there before the store.
     fn open_sink_file(&self, path: &Path) -> Result<SinkFileId, StorageError>;
 
-    /// Brings everything decided to its place (rows, sink files) and syncs it. Returns when done.
+    /// Brings everything decided to its place (rows, sink files) and syncs it. Returns when done;
+    /// what was submitted before is decided by then.
     ///
     /// # Errors
     ///
@@ -172,6 +208,55 @@ pub enum Refusal {
     },
 }
 
+/// The one rule of rule 2: what stands against an epoch, given the partition's lease row and head.
+/// Every implementation asks it at the moment of decision.
+pub(crate) fn judge(
+    row: &codec::LeaseRow,
+    head: &Head,
+    lease: &Lease,
+    epoch: EpochName,
+) -> Option<Refusal> {
+    let is_held = row.current == Some(lease.id)
+        && lease.partition == epoch.partition
+        && lease.generation == epoch.generation
+        && row.generation == epoch.generation.0;
+    if !is_held {
+        return Some(Refusal::LeaseLost {
+            partition: epoch.partition,
+            held: lease.id,
+            current: row.current,
+        });
+    }
+    let follows = epoch.epoch == head.epoch.next() && epoch.generation >= head.generation;
+    (!follows).then(|| Refusal::OutOfOrder {
+        partition: epoch.partition,
+        expected: head.epoch.next(),
+        found: epoch.epoch,
+        found_generation: epoch.generation,
+    })
+}
+
+/// Which epoch an [`EpochCommit`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EpochName {
+    pub(crate) partition: PartitionId,
+    pub(crate) generation: Generation,
+    pub(crate) epoch: EpochId,
+}
+
+impl EpochName {
+    pub(crate) fn of(commit: &EpochCommit) -> EpochName {
+        EpochName {
+            partition: commit.partition,
+            generation: commit.generation,
+            epoch: commit.epoch,
+        }
+    }
+}
+
+/// Where the answer to a submitted epoch goes.
+pub type CommitAnswer = mpsc::SyncSender<Result<CommitOutcome, StorageError>>;
+
 /// The answer to a submitted epoch, to be waited for.
 #[derive(Debug)]
 pub struct CommitTicket {
@@ -179,13 +264,19 @@ pub struct CommitTicket {
 }
 
 impl CommitTicket {
-    /// A ticket, and where its answer goes.
-    pub fn new() -> (
-        CommitTicket,
-        mpsc::SyncSender<Result<CommitOutcome, StorageError>>,
-    ) {
+    /// A ticket, and where its answer goes. A sender dropped without an answer means
+    /// [`CommitOutcome::Unknown`].
+    pub fn new() -> (CommitTicket, CommitAnswer) {
         let (sender, answer) = mpsc::sync_channel(1);
         (CommitTicket { answer }, sender)
+    }
+
+    /// A ticket that is answered already.
+    pub fn answered(answer: Result<CommitOutcome, StorageError>) -> CommitTicket {
+        let (ticket, sender) = CommitTicket::new();
+        // The channel has room for one answer and its receiver is alive.
+        let _ = sender.send(answer);
+        ticket
     }
 
     /// Waits for the decision.
@@ -261,6 +352,47 @@ pub enum StorageError {
         /// What was found.
         finding: String,
     },
+    /// An epoch holds what can't be stored. Nothing of it was written.
+    #[error("epoch {epoch} of partition {partition} can't be stored: {finding}")]
+    Unstorable {
+        /// The partition.
+        partition: PartitionId,
+        /// The epoch.
+        epoch: EpochId,
+        /// What is wrong, and what to do.
+        finding: String,
+    },
+    /// A catalog change touches what it must not, or is too large. Nothing of it was written.
+    #[error("catalog row {key} can't be written: {finding}")]
+    CatalogRow {
+        /// The row's key, printable.
+        key: String,
+        /// What is wrong.
+        finding: String,
+    },
+    /// Others changed the same catalog row again and again.
+    #[error("failed to {action}: others changed the same row {attempts} times in between")]
+    Contended {
+        /// What was tried.
+        action: &'static str,
+        /// How often.
+        attempts: usize,
+    },
+    /// One half of a data directory is gone.
+    #[error("{} holds {present} but no {missing}; put it back, or restore both from one backup", .path.display())]
+    MissingStore {
+        /// The directory.
+        path: PathBuf,
+        /// The half that is there.
+        present: &'static str,
+        /// The half that is gone.
+        missing: &'static str,
+    },
+    /// A flush or sync failed earlier: what the disk holds is no longer known to this process.
+    #[error(
+        "storage has stopped after a failed write or sync; look for it in the log, see to the disk and start again"
+    )]
+    Stopped,
     /// The two halves of a data directory do not belong together.
     #[error("the stores in {} do not belong together ({decisions} and {bulk}); restore both from one backup", .path.display())]
     MixedStores {
@@ -287,4 +419,35 @@ pub enum StorageError {
         /// What was found and what to do.
         finding: String,
     },
+}
+
+/// Whether a catalog change keeps to rule 11.
+///
+/// # Errors
+///
+/// [`StorageError::CatalogRow`] with the first row that does not.
+pub(crate) fn check_catalog_change(change: &CatalogChange) -> Result<(), StorageError> {
+    for (key, value) in &change.writes {
+        let value_len = value.as_ref().map_or(0, Vec::len);
+        let finding = if keys::is_reserved_in_catalog(key) {
+            "only storage itself writes it".to_owned()
+        } else if key.len() > CATALOG_KEY_BYTES_MAX {
+            format!(
+                "the key is {} bytes long, at most {CATALOG_KEY_BYTES_MAX} fit",
+                key.len()
+            )
+        } else if value_len > CATALOG_VALUE_BYTES_MAX {
+            format!(
+                "the value is {value_len} bytes long, at most {CATALOG_VALUE_BYTES_MAX} fit; \
+                 spread it over several rows"
+            )
+        } else {
+            continue;
+        };
+        return Err(StorageError::CatalogRow {
+            key: key.escape_ascii().to_string(),
+            finding,
+        });
+    }
+    Ok(())
 }

@@ -1,1 +1,217 @@
-//! To come.
+//! Typed reads of what epochs wrote: states, positions, frontiers, chunks, records. Knows keys and
+//! values, and works over any [`Storage`]; it writes nothing.
+
+use crate::storage::{Storage, StorageError, codec, keys};
+use crate::types::epoch::{ChunkMessages, EpochRecord, FrontierAdvance};
+use crate::types::ids::{EpochId, LaneId, PartitionId};
+
+/// Chunk keys read at a time where only keys are wanted.
+const CHUNK_KEYS_PER_SCAN: usize = 256;
+
+/// How much one call of [`read_chunks`] returns. The first chunk is returned whatever its size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkLimit {
+    /// Chunks.
+    pub chunks: usize,
+    /// Bytes, as [`ChunkMessages::size_bytes`] counts them.
+    pub bytes: usize,
+}
+
+/// One page of a scan over a named state.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StatePage {
+    /// Keys and values, in the order of the keys.
+    pub rows: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Where the next page begins, to be passed as `from`; `None` at the end.
+    pub next: Option<Vec<u8>>,
+}
+
+/// The values of `keys` in one named state, in the order of `keys`.
+///
+/// # Errors
+///
+/// When the store fails or a value does not decode.
+pub fn read_states(
+    storage: &dyn Storage,
+    partition: PartitionId,
+    state: &str,
+    keys: &[&[u8]],
+) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
+    let rows: Vec<_> = keys
+        .iter()
+        .map(|key| keys::state(partition, state, key))
+        .collect();
+    let values = storage.get_many(&rows)?;
+    (values.into_iter())
+        .map(|value| {
+            value
+                .map(|value| decode_state(partition, state, value))
+                .transpose()
+        })
+        .collect()
+}
+
+/// At most `limit` rows of one named state from key `from` on.
+///
+/// # Errors
+///
+/// When the store fails or a value does not decode.
+pub fn scan_states(
+    storage: &dyn Storage,
+    partition: PartitionId,
+    state: &str,
+    from: &[u8],
+    limit: usize,
+) -> Result<StatePage, StorageError> {
+    let mut prefix = Vec::new();
+    keys::push_state_prefix(&mut prefix, partition, state);
+    let start = keys::state(partition, state, from);
+    let rows = storage.scan(&start, &keys::prefix_end(&prefix), limit)?;
+    let is_full = rows.len() == limit;
+    let rows = (rows.into_iter())
+        .map(|(mut key, value)| {
+            key.drain(..prefix.len());
+            Ok((key, decode_state(partition, state, value)?))
+        })
+        .collect::<Result<Vec<_>, StorageError>>()?;
+    // The least key behind the last one is that key and a zero byte.
+    let next = rows
+        .last()
+        .filter(|_| is_full)
+        .map(|(key, _)| [key, [0].as_slice()].concat());
+    Ok(StatePage { rows, next })
+}
+
+fn decode_state(
+    partition: PartitionId,
+    state: &str,
+    value: Vec<u8>,
+) -> Result<Vec<u8>, StorageError> {
+    codec::decode_plain(
+        || format!("a value of state {state} of partition {partition}"),
+        value,
+    )
+}
+
+/// The partition's position in its source, as the source encoded it.
+///
+/// # Errors
+///
+/// When the store fails or the value does not decode.
+pub fn read_source_position(
+    storage: &dyn Storage,
+    partition: PartitionId,
+) -> Result<Option<Vec<u8>>, StorageError> {
+    (storage.get(&keys::source_position(partition))?)
+        .map(|value| {
+            codec::decode_plain(
+                || format!("the source position of partition {partition}"),
+                value,
+            )
+        })
+        .transpose()
+}
+
+/// The reader's position in a lane; `None` before it has read anything.
+///
+/// # Errors
+///
+/// When the store fails or the value does not decode.
+pub fn read_frontier(
+    storage: &dyn Storage,
+    lane: LaneId,
+) -> Result<Option<FrontierAdvance>, StorageError> {
+    (storage.get(&keys::frontier(lane))?)
+        .map(|value| codec::decode_frontier(lane, &value))
+        .transpose()
+}
+
+/// The chunks of a lane from `from_epoch` on, in order, at most as many as `limit` says.
+///
+/// # Errors
+///
+/// When the store fails or a value does not decode.
+pub fn read_chunks(
+    storage: &dyn Storage,
+    lane: LaneId,
+    from_epoch: EpochId,
+    limit: ChunkLimit,
+) -> Result<Vec<(EpochId, ChunkMessages)>, StorageError> {
+    let end = chunks_end(lane);
+    let mut start = keys::chunk(lane, from_epoch);
+    let mut chunks = Vec::new();
+    let mut size_bytes = 0;
+    while chunks.len() < limit.chunks {
+        // One at a time: a chunk may be as large as an epoch.
+        let Some((key, value)) = storage.scan(&start, &end, 1)?.pop() else {
+            break;
+        };
+        let epoch = chunk_epoch(lane, &key)?;
+        let messages = codec::decode_chunk(lane, epoch, &value)?;
+        size_bytes += messages.size_bytes();
+        if !chunks.is_empty() && size_bytes > limit.bytes {
+            break;
+        }
+        chunks.push((epoch, messages));
+        start = keys::chunk(lane, epoch.next());
+    }
+    Ok(chunks)
+}
+
+/// The epochs whose chunks a lane holds from `from_epoch` to below `to_epoch`, in order: what a
+/// producer trims once every reader has passed it.
+///
+/// # Errors
+///
+/// When the store fails.
+pub fn chunk_epochs(
+    storage: &dyn Storage,
+    lane: LaneId,
+    from_epoch: EpochId,
+    to_epoch: EpochId,
+) -> Result<Vec<EpochId>, StorageError> {
+    let end = keys::chunk(lane, to_epoch);
+    let mut start = keys::chunk(lane, from_epoch);
+    let mut epochs = Vec::new();
+    loop {
+        let page = storage.scan_keys(&start, &end, CHUNK_KEYS_PER_SCAN)?;
+        for key in &page {
+            epochs.push(chunk_epoch(lane, key)?);
+        }
+        match epochs.last() {
+            Some(last) if page.len() == CHUNK_KEYS_PER_SCAN => {
+                start = keys::chunk(lane, last.next());
+            }
+            _ => return Ok(epochs),
+        }
+    }
+}
+
+/// An epoch's record; `None` when the epoch is not decided or too long ago
+/// (see [`codec::EPOCH_RECORDS_MAX`]).
+///
+/// # Errors
+///
+/// When the store fails or the value does not decode.
+pub fn read_epoch_record(
+    storage: &dyn Storage,
+    partition: PartitionId,
+    epoch: EpochId,
+) -> Result<Option<EpochRecord>, StorageError> {
+    (storage.get(&keys::epoch_record(partition, epoch))?)
+        .map(|value| codec::decode_record(partition, epoch, &value))
+        .transpose()
+}
+
+fn chunks_end(lane: LaneId) -> Vec<u8> {
+    let mut prefix = keys::chunk(lane, EpochId(0));
+    prefix.truncate(prefix.len() - 8);
+    keys::prefix_end(&prefix)
+}
+
+fn chunk_epoch(lane: LaneId, key: &[u8]) -> Result<EpochId, StorageError> {
+    keys::parse_chunk_epoch(key).ok_or_else(|| StorageError::Undecodable {
+        what: format!("the key of a chunk in lane {lane}"),
+        finding: format!("it is {}", key.escape_ascii()),
+    })
+}

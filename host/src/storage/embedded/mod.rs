@@ -1,1 +1,563 @@
-//! To come.
+//! Storage in a local directory: one store decides, another carries.
+//!
+//! ```text
+//!  submit ─▶ queue ─▶ committer ─ stage ──▶ bulk store: entry, synced
+//!                              └─ decide ─▶ decisions: head, synced      ◀── the epoch is committed
+//!                              └─ publish ▶ overlay, answer
+//!                              └─ apply ──▶ sink files; bulk store: rows, entry removed (lags)
+//! ```
+//!
+//! This file opens the directory, hands epochs to the committer and serves reads: the overlay holds
+//! what is decided and not applied, the bulk store the rest. `committer.rs` tells the commit,
+//! `recovery.rs` what happens after a crash, `pair.rs` how the two stores stay together.
+//!
+//! **Invariant:** one process at a time has the directory (`lock.rs`).
+
+mod bulk;
+mod committer;
+mod decisions;
+mod faults;
+mod journal;
+mod lock;
+mod overlay;
+mod pair;
+mod queue;
+mod recovery;
+mod sink_files;
+
+#[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread::JoinHandle;
+
+use crate::storage::leases::{self, Counter};
+use crate::storage::{
+    CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, EpochName, Storage, StorageError,
+    StoredRow, check_catalog_change, codec,
+};
+use crate::types::epoch::{EpochCommit, Head};
+use crate::types::ids::{EpochId, PartitionId, SinkFileId};
+use crate::types::lease::Lease;
+
+use bulk::{Bulk, RowBytes};
+use committer::Committer;
+use decisions::Decisions;
+use faults::pass;
+pub use faults::{FaultPoints, NoFaults};
+use lock::DirectoryLock;
+use overlay::{Overlay, Run};
+use queue::{Queue, Submitted, Work};
+use sink_files::SinkFiles;
+
+/// Exit code of a process whose storage met a failed write or sync.
+pub const EXIT_AFTER_FAILED_SYNC: i32 = 74;
+
+/// How an [`EmbeddedStorage`] is run.
+#[derive(Clone)]
+pub struct EmbeddedOptions {
+    /// Most bytes of entries that are decided and not applied; bounds memory and the time to
+    /// reopen.
+    pub staged_bytes_max: usize,
+    /// Bytes of such entries at which they are applied. Larger: a key that changes often is written
+    /// less often; smaller: shorter pauses.
+    pub apply_bytes: usize,
+    /// Milliseconds without a submitted epoch after which everything is applied.
+    pub apply_idle_ms: u64,
+    /// Most bytes of entries that wait for the committer; who submits more waits for room.
+    pub queue_bytes_max: usize,
+    /// Memory for blocks of bulk rows.
+    pub bulk_cache_bytes: u64,
+    /// What to do after a failed write or sync. Must not return in production; the default logs the
+    /// error and ends the process with [`EXIT_AFTER_FAILED_SYNC`].
+    pub on_failed_sync: Arc<dyn Fn(&StorageError) + Send + Sync>,
+    /// Told of every point between two writes or syncs.
+    pub faults: Arc<dyn FaultPoints>,
+    #[cfg(test)]
+    sabotage: Option<Sabotage>,
+}
+
+impl Default for EmbeddedOptions {
+    fn default() -> EmbeddedOptions {
+        EmbeddedOptions {
+            staged_bytes_max: 256 << 20,
+            apply_bytes: 16 << 20,
+            apply_idle_ms: 50,
+            queue_bytes_max: 64 << 20,
+            bulk_cache_bytes: 128 << 20,
+            on_failed_sync: Arc::new(exit),
+            faults: Arc::new(NoFaults),
+            #[cfg(test)]
+            sabotage: None,
+        }
+    }
+}
+
+impl fmt::Debug for EmbeddedOptions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("EmbeddedOptions")
+            .field("staged_bytes_max", &self.staged_bytes_max)
+            .field("apply_bytes", &self.apply_bytes)
+            .field("apply_idle_ms", &self.apply_idle_ms)
+            .field("queue_bytes_max", &self.queue_bytes_max)
+            .field("bulk_cache_bytes", &self.bulk_cache_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+fn exit(error: &StorageError) {
+    let mut causes = Vec::new();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        causes.push(error.to_string());
+        cause = error.source();
+    }
+    tracing::error!(%error, cause = causes.join(": "), "storage failed, process exits");
+    std::process::exit(EXIT_AFTER_FAILED_SYNC);
+}
+
+/// Commits broken on purpose, to show that the crash tests see them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sabotage {
+    RowsBeforeDecision,
+    AnswerBeforeDecision,
+    EntriesRemovedBeforeRows,
+    AppendWithoutOffset,
+}
+
+/// A partition that can't go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// The first epoch that can't be trusted.
+    pub epoch: EpochId,
+    /// What was found.
+    pub finding: String,
+}
+
+/// Storage in a local directory. Dropping it applies what is decided, ends the committer and
+/// releases the directory.
+pub struct EmbeddedStorage {
+    shared: Arc<Shared>,
+    committer: Option<JoinHandle<()>>,
+    _lock: DirectoryLock,
+}
+
+impl fmt::Debug for EmbeddedStorage {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("EmbeddedStorage")
+            .field("options", &self.shared.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the committer and those who read and submit have in common.
+struct Shared {
+    options: EmbeddedOptions,
+    faults: Arc<dyn FaultPoints>,
+    decisions: Decisions,
+    bulk: Bulk,
+    overlay: Overlay,
+    queue: Queue,
+    /// Heads that are durable: what `decisions` holds may not be yet.
+    heads: RwLock<HashMap<PartitionId, Head>>,
+    damaged: RwLock<BTreeMap<PartitionId, Damage>>,
+    sink_files: Mutex<SinkFiles>,
+    /// Held for writing while a catalog change is not durable yet, so that nobody reads it.
+    catalog: RwLock<()>,
+    has_stopped: AtomicBool,
+}
+
+impl EmbeddedStorage {
+    /// Opens the data directory, or makes it, and brings everything that was decided to its place.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::InUse`] when another process has it; [`StorageError::MissingStore`] or
+    /// [`StorageError::MixedStores`] when its halves do not belong together; or when a store fails.
+    /// Damaged partitions are no error here: see [`EmbeddedStorage::damaged`].
+    pub fn open(dir: &Path, options: EmbeddedOptions) -> Result<EmbeddedStorage, StorageError> {
+        std::fs::create_dir_all(dir).map_err(|source| StorageError::File {
+            action: "create",
+            path: dir.to_owned(),
+            source,
+        })?;
+        let lock = DirectoryLock::take(dir)?;
+        let faults = Arc::clone(&options.faults);
+        let (decisions, bulk) = pair::open(dir, options.bulk_cache_bytes, &faults)?;
+        let sink_files = SinkFiles::load(dir, &decisions, &bulk)?;
+        let shared = Arc::new(Shared {
+            faults,
+            decisions,
+            bulk,
+            overlay: Overlay::default(),
+            queue: Queue::new(options.queue_bytes_max),
+            heads: RwLock::default(),
+            damaged: RwLock::default(),
+            sink_files: Mutex::new(sink_files),
+            catalog: RwLock::new(()),
+            has_stopped: AtomicBool::new(false),
+            options,
+        });
+        recovery::recover(&shared)?;
+        let committer = Committer::new(Arc::clone(&shared));
+        let committer = std::thread::Builder::new()
+            .name("committer".to_owned())
+            .spawn(move || committer.run())
+            .map_err(|source| StorageError::File {
+                action: "start the committer of",
+                path: dir.to_owned(),
+                source,
+            })?;
+        Ok(EmbeddedStorage {
+            shared,
+            committer: Some(committer),
+            _lock: lock,
+        })
+    }
+
+    /// The partitions that can't go on, and why. The others run.
+    pub fn damaged(&self) -> Vec<(PartitionId, Damage)> {
+        let damaged = self
+            .shared
+            .damaged
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        damaged
+            .iter()
+            .map(|(partition, damage)| (*partition, damage.clone()))
+            .collect()
+    }
+
+    /// Bytes of disk that both stores use, sink files excepted.
+    ///
+    /// # Errors
+    ///
+    /// When a store fails.
+    pub fn disk_bytes(&self) -> Result<u64, StorageError> {
+        Ok(self.shared.bulk.disk_bytes()? + self.shared.decisions.disk_bytes()?)
+    }
+}
+
+impl Drop for EmbeddedStorage {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        if let Some(committer) = self.committer.take() {
+            // A committer that panicked has stopped the storage already.
+            let _ = committer.join();
+        }
+    }
+}
+
+impl Shared {
+    fn is_sabotaged(&self, _how: Sabotage) -> bool {
+        #[cfg(test)]
+        return self.options.sabotage == Some(_how);
+        #[cfg(not(test))]
+        false
+    }
+
+    /// After a failed write or sync nothing is answered and nothing read any more.
+    fn stop(&self, error: &StorageError) {
+        self.has_stopped.store(true, Ordering::Release);
+        (self.options.on_failed_sync)(error);
+        self.queue.abandon();
+    }
+
+    fn check_running(&self) -> Result<(), StorageError> {
+        match self.has_stopped.load(Ordering::Acquire) {
+            false => Ok(()),
+            true => Err(StorageError::Stopped),
+        }
+    }
+
+    fn check_undamaged(&self, partition: PartitionId) -> Result<(), StorageError> {
+        let damaged = self.damaged.read().unwrap_or_else(PoisonError::into_inner);
+        damaged.get(&partition).map_or(Ok(()), |damage| {
+            Err(StorageError::Damaged {
+                partition,
+                epoch: damage.epoch,
+                finding: damage.finding.clone(),
+            })
+        })
+    }
+
+    fn decided_head(&self, partition: PartitionId) -> Head {
+        let heads = self.heads.read().unwrap_or_else(PoisonError::into_inner);
+        heads.get(&partition).copied().unwrap_or_default()
+    }
+
+    fn set_decided_head(&self, partition: PartitionId, head: Head) {
+        self.heads
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(partition, head);
+    }
+
+    fn set_damaged(&self, damaged: BTreeMap<PartitionId, Damage>) {
+        *self.damaged.write().unwrap_or_else(PoisonError::into_inner) = damaged;
+    }
+
+    fn sink_files(&self) -> MutexGuard<'_, SinkFiles> {
+        self.sink_files
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Checks and encodes an epoch; the rest is the committer's.
+    fn prepare(
+        &self,
+        lease: Lease,
+        mut commit: EpochCommit,
+    ) -> Result<(Submitted, CommitTicket), StorageError> {
+        self.check_undamaged(commit.partition)?;
+        codec::check_storable(&commit)?;
+        if !commit.appends.is_empty() {
+            let files = self.sink_files();
+            if let Some(append) = commit
+                .appends
+                .iter()
+                .find(|append| !files.is_open(append.file))
+            {
+                return Err(StorageError::Unstorable {
+                    partition: commit.partition,
+                    epoch: commit.epoch,
+                    finding: format!("sink file {} is not open", append.file),
+                });
+            }
+        }
+        let entry = codec::EntryDraft::new(&commit);
+        let (ticket, answer) = CommitTicket::new();
+        let submitted = Submitted {
+            lease,
+            epoch: EpochName::of(&commit),
+            entry,
+            appends: std::mem::take(&mut commit.appends),
+            run: Arc::new(Run::of_commit(commit)),
+            answer,
+            placement: None,
+        };
+        Ok((submitted, ticket))
+    }
+
+    /// Writes a catalog change and makes it durable; a failure of that ends the process.
+    fn change_catalog(&self, change: &CatalogChange) -> Result<CatalogOutcome, StorageError> {
+        let _alone = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
+        self.check_running()?;
+        let changed = || {
+            pass(&self.faults, "catalog: write the rows")?;
+            let outcome = self.decisions.change(change)?;
+            if outcome == CatalogOutcome::Committed {
+                pass(&self.faults, "catalog: flush the rows")?;
+                self.decisions.flush()?;
+                pass(&self.faults, "catalog: sync the rows")?;
+                self.decisions.sync()?;
+            }
+            Ok(outcome)
+        };
+        changed().inspect_err(|error| self.stop(error))
+    }
+
+    /// One page of a scan: the overlay's next rows, merged with the bulk rows before them. Returns
+    /// where the next page begins, or `None` at the end.
+    fn scan_page(
+        &self,
+        start: Bound<Vec<u8>>,
+        end: &[u8],
+        limit: usize,
+        rows: &mut Vec<StoredRow>,
+    ) -> Result<Option<Bound<Vec<u8>>>, StorageError> {
+        let least = match &start {
+            Bound::Included(key) => key.clone(),
+            // The least key behind another one is that key and a zero byte.
+            Bound::Excluded(key) => [key.as_slice(), &[0]].concat(),
+            Bound::Unbounded => Vec::new(),
+        };
+        if least.as_slice() >= end {
+            return Ok(None);
+        }
+        let (newer, has_more, view) = {
+            let runs = self.overlay.read();
+            let (newer, has_more) = overlay::range(&runs, &least, end, limit);
+            (newer, has_more, self.bulk.view())
+        };
+        // Behind its last row the overlay was not looked at, if it has more.
+        let last = newer
+            .last()
+            .filter(|_| has_more)
+            .map(|(key, _)| key.clone());
+        let upper = match &last {
+            Some(key) => Bound::Included(key.to_vec()),
+            None => Bound::Excluded(end.to_vec()),
+        };
+        let mut newer = newer.into_iter().peekable();
+        let mut older = view.range((Bound::Included(least), upper)).peekable();
+        while rows.len() < limit {
+            let old_key = match older.peek() {
+                Some(Ok((key, _))) => Some(key),
+                Some(Err(_)) => None,
+                None if newer.peek().is_none() => {
+                    return Ok(last.map(|key| overlay::behind(&key)));
+                }
+                None => None,
+            };
+            let take_newer = match (newer.peek(), old_key) {
+                (Some((new, _)), Some(old)) => new <= old,
+                (Some(_), None) => older.peek().is_none(),
+                (None, _) => false,
+            };
+            if take_newer {
+                if let Some((key, value)) = newer.next() {
+                    // The bulk row of the same key is out of date.
+                    older.next_if(|row| matches!(row, Ok((old, _)) if *old == key));
+                    rows.extend(value.map(|value| (key.to_vec(), value.to_vec())));
+                }
+            } else if let Some(row) = older.next() {
+                let (key, value) = row?;
+                rows.push((key.to_vec(), value.to_vec()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Storage for EmbeddedStorage {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        self.shared.check_running()?;
+        let newer = overlay::find(&self.shared.overlay.read(), key);
+        let value = match newer {
+            Some(value) => value,
+            None => self.shared.bulk.get(key)?,
+        };
+        Ok(value.map(|value| value.to_vec()))
+    }
+
+    fn get_many(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
+        self.shared.check_running()?;
+        // Runs and view are of one moment, so that the answers are.
+        let (newer, view) = {
+            let runs = self.shared.overlay.read();
+            let newer: Vec<Option<Option<RowBytes>>> =
+                keys.iter().map(|key| overlay::find(&runs, key)).collect();
+            (newer, self.shared.bulk.view())
+        };
+        (keys.iter().zip(newer))
+            .map(|(key, newer)| {
+                let value = match newer {
+                    Some(value) => value,
+                    None => view.get(key)?,
+                };
+                Ok(value.map(|value| value.to_vec()))
+            })
+            .collect()
+    }
+
+    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Vec<StoredRow>, StorageError> {
+        self.shared.check_running()?;
+        let mut rows = Vec::new();
+        let mut next = Some(Bound::Included(start.to_vec()));
+        while let Some(from) = next.take().filter(|_| rows.len() < limit) {
+            next = self.shared.scan_page(from, end, limit, &mut rows)?;
+        }
+        Ok(rows)
+    }
+
+    fn head(&self, partition: PartitionId) -> Result<Head, StorageError> {
+        self.shared.check_running()?;
+        self.shared.check_undamaged(partition)?;
+        Ok(self.shared.decided_head(partition))
+    }
+
+    fn submit_epoch(&self, lease: Lease, commit: EpochCommit) -> CommitTicket {
+        let mut tickets = self.submit_epochs(vec![(lease, commit)]);
+        tickets
+            .pop()
+            .unwrap_or_else(|| CommitTicket::answered(Ok(CommitOutcome::Unknown)))
+    }
+
+    fn submit_epochs(&self, epochs: Vec<(Lease, EpochCommit)>) -> Vec<CommitTicket> {
+        let mut work = Vec::with_capacity(epochs.len());
+        let mut runs = Vec::with_capacity(epochs.len());
+        let tickets = (epochs.into_iter())
+            .map(|(lease, commit)| match self.shared.prepare(lease, commit) {
+                Ok((submitted, ticket)) => {
+                    runs.push(Arc::clone(&submitted.run));
+                    work.push(Work::Epoch(Box::new(submitted)));
+                    ticket
+                }
+                Err(error) => CommitTicket::answered(Err(error)),
+            })
+            .collect();
+        if !work.is_empty() {
+            self.shared.queue.push(work);
+        }
+        // The rows are made here while the committer waits for the disk.
+        for run in runs {
+            run.rows();
+        }
+        tickets
+    }
+
+    fn read_catalog(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        let _durable = self
+            .shared
+            .catalog
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.shared.check_running()?;
+        self.shared.decisions.get(key)
+    }
+
+    fn scan_catalog(&self, prefix: &[u8]) -> Result<Vec<StoredRow>, StorageError> {
+        let _durable = self
+            .shared
+            .catalog
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.shared.check_running()?;
+        self.shared.decisions.scan(prefix)
+    }
+
+    fn commit_catalog(&self, change: &CatalogChange) -> Result<CatalogOutcome, StorageError> {
+        check_catalog_change(change)?;
+        self.shared.change_catalog(change)
+    }
+
+    fn open_sink_file(&self, path: &Path) -> Result<SinkFileId, StorageError> {
+        let path = match self.shared.sink_files().open_known(path)? {
+            Ok(id) => return Ok(id),
+            Err(path) => path,
+        };
+        let id = SinkFileId(leases::allocate(self, Counter::SinkFiles, 1)?);
+        let mut files = self.shared.sink_files();
+        // Another thread may have been first.
+        if let Ok(id) = files.open_known(&path)? {
+            return Ok(id);
+        }
+        pass(&self.shared.faults, "sink: make the file")?;
+        SinkFiles::create(&path)?;
+        let row = files.location_row(id, &path)?;
+        self.shared.change_catalog(&CatalogChange {
+            expectations: vec![(row.0.clone(), None)],
+            writes: vec![(row.0, Some(row.1))],
+        })?;
+        files.insert(id, path);
+        Ok(id)
+    }
+
+    fn settle(&self) -> Result<(), StorageError> {
+        self.shared.check_running()?;
+        let (answer, settled) = mpsc::sync_channel(1);
+        self.shared.queue.push(vec![Work::Settle(answer)]);
+        settled.recv().map_err(|_| StorageError::Stopped)
+    }
+}

@@ -1,0 +1,182 @@
+//! The bulk rows: the only file that names fjall, a log-structured merge tree.
+//!
+//! One keyspace holds everything, so that a batch is whole in the journal, in the table in memory
+//! and in every table on disk. fjall syncs its journal before it writes a table, so rows on disk are
+//! never ahead of the synced journal.
+//!
+//! **Invariant:** nothing here decides anything. What is written becomes durable with the next
+//! [`Bulk::sync`], in the order of writing: a lost tail is a tail.
+
+use std::ops::Bound;
+use std::path::Path;
+
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
+
+use crate::storage::embedded::overlay::RowChange;
+use crate::storage::{StorageError, codec, keys};
+
+/// A key or value: shared, cheap to clone.
+pub(super) type RowBytes = fjall::Slice;
+
+/// From where to where.
+pub(super) type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// All keys that begin with a prefix of the table.
+pub(super) fn prefix_range(prefix: u8) -> KeyRange {
+    (
+        Bound::Included(vec![prefix]),
+        Bound::Excluded(vec![prefix + 1]),
+    )
+}
+
+/// Name of the one keyspace.
+const KEYSPACE: &str = "rows";
+
+/// Threads that write and compact tables.
+const WORKER_THREADS: usize = 2;
+
+/// Most bytes of journals before tables are written to get rid of them.
+const JOURNAL_BYTES_MAX: u64 = 512 << 20;
+
+/// The bulk rows of a data directory.
+pub(super) struct Bulk {
+    database: Database,
+    rows: Keyspace,
+}
+
+/// Why the bulk rows could not be opened.
+pub(super) enum OpenError {
+    /// The journal ends in a torn batch that fjall does not cut off by itself.
+    TornJournal(fjall::Error),
+    /// Anything else.
+    Failed(StorageError),
+}
+
+impl Bulk {
+    /// Opens the rows in `dir`, or makes them.
+    pub(super) fn open(dir: &Path, cache_bytes: u64) -> Result<Bulk, OpenError> {
+        let database = Database::builder(dir)
+            .cache_size(cache_bytes)
+            .worker_threads(WORKER_THREADS)
+            .max_journaling_size(JOURNAL_BYTES_MAX)
+            // Entries are short-lived and the disk is not the limit: compressing them costs more
+            // time than writing them.
+            .journal_compression(fjall::CompressionType::None)
+            .open()
+            .map_err(|error| match error {
+                fjall::Error::JournalRecovery(_) => OpenError::TornJournal(error),
+                error => OpenError::Failed(failed("open", error)),
+            })?;
+        let rows = (database.keyspace(KEYSPACE, KeyspaceCreateOptions::default))
+            .map_err(|error| OpenError::Failed(failed("open its rows", error)))?;
+        Ok(Bulk { database, rows })
+    }
+
+    /// The store id, if there is one yet.
+    pub(super) fn store_id(&self) -> Result<Option<Vec<u8>>, StorageError> {
+        (self.get(&keys::store_id())?)
+            .map(|value| {
+                codec::decode_plain(
+                    || "the store id of the bulk rows".to_owned(),
+                    value.to_vec(),
+                )
+            })
+            .transpose()
+    }
+
+    /// Writes the store id; to be synced.
+    pub(super) fn set_store_id(&self, id: &[u8]) -> Result<(), StorageError> {
+        self.write([(
+            keys::store_id().into(),
+            Some(codec::encode_plain(id).into()),
+        )])
+    }
+
+    /// Whether there is anything but the store id.
+    pub(super) fn has_rows(&self) -> Result<bool, StorageError> {
+        let mut rows = self
+            .view()
+            .range((Bound::Excluded(keys::store_id()), Bound::Unbounded));
+        rows.next().transpose().map(|row| row.is_some())
+    }
+
+    /// The newest value of a row.
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<RowBytes>, StorageError> {
+        self.rows
+            .get(key)
+            .map_err(|error| failed("read a row", error))
+    }
+
+    /// The rows as they are now, whatever is written later.
+    pub(super) fn view(&self) -> BulkView<'_> {
+        BulkView {
+            snapshot: self.database.snapshot(),
+            rows: &self.rows,
+        }
+    }
+
+    /// Writes rows, all or none, without a sync.
+    pub(super) fn write(
+        &self,
+        changes: impl IntoIterator<Item = RowChange>,
+    ) -> Result<(), StorageError> {
+        let mut batch = self.database.batch();
+        for (key, value) in changes {
+            match value {
+                Some(value) => batch.insert(&self.rows, key, value),
+                None => batch.remove(&self.rows, key),
+            }
+        }
+        batch.commit().map_err(|error| failed("write rows", error))
+    }
+
+    /// Makes everything written so far durable.
+    pub(super) fn sync(&self) -> Result<(), StorageError> {
+        (self.database.persist(PersistMode::SyncData))
+            .map_err(|error| failed("sync its journal", error))
+    }
+
+    /// Bytes on disk.
+    pub(super) fn disk_bytes(&self) -> Result<u64, StorageError> {
+        (self.database.disk_space()).map_err(|error| failed("measure its disk space", error))
+    }
+}
+
+/// The rows as they were at one moment.
+pub(super) struct BulkView<'a> {
+    snapshot: Snapshot,
+    rows: &'a Keyspace,
+}
+
+impl BulkView<'_> {
+    /// The value of a row.
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<RowBytes>, StorageError> {
+        (self.snapshot.get(self.rows, key)).map_err(|error| failed("read a row", error))
+    }
+
+    /// Rows in order.
+    pub(super) fn range(
+        &self,
+        range: KeyRange,
+    ) -> impl Iterator<Item = Result<(RowBytes, RowBytes), StorageError>> + use<> {
+        (self.snapshot.range(self.rows, range))
+            .map(|row| row.into_inner().map_err(|error| failed("scan rows", error)))
+    }
+
+    /// Keys in order.
+    pub(super) fn keys(
+        &self,
+        range: KeyRange,
+    ) -> impl Iterator<Item = Result<RowBytes, StorageError>> + use<> {
+        (self.snapshot.range(self.rows, range))
+            .map(|row| row.key().map_err(|error| failed("scan keys", error)))
+    }
+}
+
+pub(super) fn failed(action: &'static str, source: fjall::Error) -> StorageError {
+    StorageError::Backend {
+        store: "the bulk store",
+        action,
+        source: Box::new(source),
+    }
+}

@@ -1,0 +1,409 @@
+//! The one thread that commits: it takes all epochs that wait through *stage*, *decide* and *apply*
+//! together.
+//!
+//! - **Stage**: each epoch's entry goes into the bulk store under its full name; one sync. Here the
+//!   committer assigns what needs a global order: the predecessor and the offsets in sink files.
+//! - **Decide**: one transaction reads every lease and head and writes the new heads; flush, sync.
+//!   *An epoch is committed when its head is durable*; then it is published and answered.
+//! - **Apply**: rows, applied heads and the removal of entries in one batch without a sync, sink
+//!   bytes before it, synced. It may lag behind: until then the overlay serves what is decided, and
+//!   the entries prove it after a crash.
+//!
+//! **Invariant:** after an error of any step nothing is answered and nothing more is done; the
+//! process ends. What the disk holds is for the next one to find out.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::storage::embedded::bulk::RowBytes;
+use crate::storage::embedded::decisions::{Decision, Proposal};
+use crate::storage::embedded::faults::pass;
+use crate::storage::embedded::overlay::RowChange;
+use crate::storage::embedded::queue::{Placement, Submitted, Taken, Work};
+use crate::storage::embedded::sink_files::PlacedAppend;
+use crate::storage::embedded::{Sabotage, Shared};
+use crate::storage::{CommitOutcome, Refusal, StorageError, codec, judge, keys};
+use crate::types::epoch::Head;
+use crate::types::ids::{PartitionId, SinkFileId};
+
+/// A decided epoch that is not applied yet.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) entry_key: Vec<u8>,
+    pub(super) partition: PartitionId,
+    pub(super) head: Head,
+    pub(super) appends: Vec<PlacedAppend>,
+    /// The files whose lengths it moves on.
+    pub(super) files: Vec<SinkFileId>,
+}
+
+/// The committer's own state.
+pub(super) struct Committer {
+    shared: Arc<Shared>,
+    pending: Vec<Pending>,
+    pending_bytes: usize,
+}
+
+impl Committer {
+    pub(super) fn new(shared: Arc<Shared>) -> Committer {
+        Committer {
+            shared,
+            pending: Vec::new(),
+            pending_bytes: 0,
+        }
+    }
+
+    /// Commits until the queue is closed, then applies what is left.
+    pub(super) fn run(mut self) {
+        let _guard = StopGuard(Arc::clone(&self.shared));
+        let idle_after = Duration::from_millis(self.shared.options.apply_idle_ms);
+        loop {
+            let taken = self
+                .shared
+                .queue
+                .take((!self.pending.is_empty()).then_some(idle_after));
+            let is_last = matches!(taken, Taken::Closed);
+            let done = match taken {
+                Taken::Work(work) => self.work(work),
+                Taken::Idle => self.apply(),
+                Taken::Closed => self.settle(),
+            };
+            if let Err(error) = done {
+                self.shared.stop(&error);
+                return;
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    fn work(&mut self, work: impl IntoIterator<Item = Work>) -> Result<(), StorageError> {
+        let mut group = Vec::new();
+        for piece in work {
+            match piece {
+                Work::Epoch(submitted) => group.push(*submitted),
+                Work::Settle(answer) => {
+                    self.commit(std::mem::take(&mut group))?;
+                    self.settle()?;
+                    // Who asked may have gone away.
+                    let _ = answer.send(());
+                }
+            }
+        }
+        self.commit(group)
+    }
+
+    fn commit(&mut self, mut group: Vec<Submitted>) -> Result<(), StorageError> {
+        let size_bytes: usize = group
+            .iter()
+            .map(|submitted| submitted.entry.bytes().len())
+            .sum();
+        if self.pending_bytes > 0
+            && self.pending_bytes + size_bytes > self.shared.options.staged_bytes_max
+        {
+            self.apply()?;
+        }
+        while !group.is_empty() {
+            group = self.stage(group)?;
+            group = self.decide(group)?;
+        }
+        if self.pending_bytes >= self.shared.options.apply_bytes {
+            self.apply()?;
+        }
+        Ok(())
+    }
+
+    // ------------------------------------------------------------------------------ stage
+
+    /// Writes and syncs the entries of all that do not fail already here, and returns those.
+    fn stage(&mut self, group: Vec<Submitted>) -> Result<Vec<Submitted>, StorageError> {
+        let mut heads: HashMap<PartitionId, Head> = HashMap::new();
+        let mut lens: HashMap<SinkFileId, u64> = HashMap::new();
+        let mut staged = Vec::with_capacity(group.len());
+        let mut writes: Vec<RowChange> = Vec::with_capacity(group.len());
+        for mut submitted in group {
+            let partition = submitted.epoch.partition;
+            let row = self.shared.decisions.get(&keys::lease(partition))?;
+            let row = codec::decode_lease(partition, row.as_deref())?;
+            let head = match heads.get(&partition) {
+                Some(head) => *head,
+                None => self.shared.decided_head(partition),
+            };
+            if let Some(refusal) = judge(&row, &head, &submitted.lease, submitted.epoch) {
+                self.refuse(vec![(submitted, refusal)])?;
+                continue;
+            }
+            let offsets = self.assign_offsets(&submitted, &mut lens);
+            let is_staged = (submitted.placement.as_ref())
+                .is_some_and(|old| old.predecessor == head && old.offsets == offsets);
+            if !is_staged {
+                let checksum = submitted.entry.seal(&head, &offsets);
+                let new = Head {
+                    generation: submitted.epoch.generation,
+                    epoch: submitted.epoch.epoch,
+                    checksum,
+                };
+                writes.push((
+                    entry_key(&submitted).into(),
+                    Some(submitted.entry.bytes().into()),
+                ));
+                submitted.placement = Some(Placement {
+                    predecessor: head,
+                    offsets,
+                    head: new,
+                });
+            }
+            heads.extend(
+                submitted
+                    .placement
+                    .as_ref()
+                    .map(|placement| (partition, placement.head)),
+            );
+            staged.push(submitted);
+        }
+        if !writes.is_empty() {
+            pass(&self.shared.faults, "stage: write the entries")?;
+            self.shared.bulk.write(writes)?;
+            pass(&self.shared.faults, "stage: sync the entries")?;
+            self.shared.bulk.sync()?;
+        }
+        Ok(staged)
+    }
+
+    fn assign_offsets(
+        &self,
+        submitted: &Submitted,
+        lens: &mut HashMap<SinkFileId, u64>,
+    ) -> Vec<u64> {
+        if submitted.appends.is_empty() {
+            return Vec::new();
+        }
+        let files = self.shared.sink_files();
+        (submitted.appends.iter())
+            .map(|append| {
+                let len = lens
+                    .entry(append.file)
+                    .or_insert_with(|| files.decided_len(append.file));
+                let offset = *len;
+                *len += append.bytes.len() as u64;
+                offset
+            })
+            .collect()
+    }
+
+    // ----------------------------------------------------------------------------- decide
+
+    /// Decides on staged epochs, publishes and answers. Returns those that must be staged anew
+    /// because a refused one left a gap.
+    fn decide(&mut self, group: Vec<Submitted>) -> Result<Vec<Submitted>, StorageError> {
+        let proposals: Vec<Proposal> = group.iter().filter_map(proposal).collect();
+        if proposals.is_empty() {
+            return Ok(Vec::new());
+        }
+        if self.shared.is_sabotaged(Sabotage::RowsBeforeDecision) {
+            for submitted in &group {
+                self.shared
+                    .bulk
+                    .write(submitted.run.rows().iter().cloned())?;
+            }
+        }
+        if self.shared.is_sabotaged(Sabotage::AnswerBeforeDecision) {
+            for (submitted, proposal) in group.iter().zip(&proposals) {
+                let _ = submitted
+                    .answer
+                    .try_send(Ok(CommitOutcome::Committed(proposal.head)));
+            }
+        }
+        pass(&self.shared.faults, "decide: write the heads")?;
+        let decision = self.shared.decisions.decide(&proposals)?;
+        let (refusals, is_written) = match decision {
+            Decision::Written(refusals) => (refusals, true),
+            Decision::Withheld(refusals) => (refusals, false),
+        };
+        let (mut accepted, mut refused) = (Vec::with_capacity(group.len()), Vec::new());
+        for (submitted, refusal) in group.into_iter().zip(refusals) {
+            match refusal {
+                None => accepted.push(submitted),
+                Some(refusal) => refused.push((submitted, refusal)),
+            }
+        }
+        if is_written && !accepted.is_empty() {
+            pass(&self.shared.faults, "decide: flush the heads")?;
+            self.shared.decisions.flush()?;
+            pass(&self.shared.faults, "decide: sync the heads")?;
+            self.shared.decisions.sync()?;
+        }
+        self.refuse(refused)?;
+        if !is_written {
+            return Ok(accepted);
+        }
+        self.publish(accepted);
+        Ok(Vec::new())
+    }
+
+    /// Answers refused epochs and removes the entries that they have. The removal needs no sync:
+    /// an entry that no head leads to is never applied.
+    fn refuse(&self, refused: Vec<(Submitted, Refusal)>) -> Result<(), StorageError> {
+        let removals: Vec<RowChange> = (refused.iter())
+            .filter(|(submitted, _)| submitted.placement.is_some())
+            .map(|(submitted, _)| (entry_key(submitted).into(), None))
+            .collect();
+        if !removals.is_empty() {
+            pass(&self.shared.faults, "decide: remove refused entries")?;
+            self.shared.bulk.write(removals)?;
+        }
+        for (submitted, refusal) in refused {
+            // Who asked may have gone away.
+            let _ = submitted.answer.send(Ok(CommitOutcome::Refused(refusal)));
+        }
+        Ok(())
+    }
+
+    /// Makes decided epochs visible, answers, and only then tidies up.
+    fn publish(&mut self, accepted: Vec<Submitted>) {
+        let mut answers = Vec::with_capacity(accepted.len());
+        let mut partitions = BTreeSet::new();
+        for submitted in accepted {
+            let Some(placement) = &submitted.placement else {
+                continue;
+            };
+            let head = placement.head;
+            let partition = submitted.epoch.partition;
+            let entry_key = entry_key(&submitted);
+            let files = submitted.appends.iter().map(|append| append.file).collect();
+            let appends = place_appends(submitted.appends, &placement.offsets);
+            if !appends.is_empty() {
+                let mut sink_files = self.shared.sink_files();
+                for append in &appends {
+                    let end = append.offset + append.bytes.len() as u64;
+                    sink_files.set_decided_len(append.file, end);
+                }
+            }
+            self.shared.overlay.publish(partition, submitted.run);
+            self.shared.set_decided_head(partition, head);
+            self.pending_bytes += submitted.entry.bytes().len();
+            self.pending.push(Pending {
+                entry_key,
+                partition,
+                head,
+                appends,
+                files,
+            });
+            partitions.insert(partition);
+            answers.push((submitted.answer, head));
+        }
+        for (answer, head) in answers {
+            // Who asked may have gone away.
+            let _ = answer.try_send(Ok(CommitOutcome::Committed(head)));
+        }
+        for partition in partitions {
+            self.shared.overlay.compact(partition);
+        }
+    }
+
+    // ------------------------------------------------------------------------------ apply
+
+    fn apply(&mut self) -> Result<(), StorageError> {
+        self.pending_bytes = 0;
+        apply(&self.shared, &mut self.pending)
+    }
+
+    fn settle(&mut self) -> Result<(), StorageError> {
+        self.apply()?;
+        pass(&self.shared.faults, "settle: sync the rows")?;
+        self.shared.bulk.sync()
+    }
+}
+
+/// Brings decided epochs to their place: sink bytes first, synced; then rows, applied heads, file
+/// lengths and the removal of the entries in one batch.
+pub(super) fn apply(shared: &Shared, pending: &mut Vec<Pending>) -> Result<(), StorageError> {
+    if pending.is_empty() {
+        return Ok(());
+    }
+    let mut appends = Vec::new();
+    let mut files = BTreeSet::new();
+    let mut heads: HashMap<PartitionId, Head> = HashMap::new();
+    let mut changes: Vec<RowChange> = shared.overlay.all_rows();
+    let mut removals: Vec<RowChange> = Vec::with_capacity(pending.len());
+    for decided in pending.drain(..) {
+        appends.extend(decided.appends);
+        files.extend(decided.files);
+        heads.insert(decided.partition, decided.head);
+        removals.push((decided.entry_key.into(), None));
+    }
+    if !files.is_empty() {
+        let mut sink_files = shared.sink_files();
+        if shared.is_sabotaged(Sabotage::AppendWithoutOffset) {
+            for append in &mut appends {
+                append.offset =
+                    std::fs::metadata(sink_files.path(append.file)).map_or(0, |file| file.len());
+                sink_files.write(std::slice::from_ref(append), &shared.faults)?;
+            }
+        } else {
+            sink_files.write(&appends, &shared.faults)?;
+        }
+        changes.extend(sink_files.length_rows(&files).into_iter().map(to_row));
+    }
+    changes.extend(
+        heads
+            .iter()
+            .map(|(partition, head)| to_row((keys::applied(*partition), codec::encode_head(head)))),
+    );
+    pass(&shared.faults, "apply: write the rows")?;
+    if shared.is_sabotaged(Sabotage::EntriesRemovedBeforeRows) {
+        shared.bulk.write(removals)?;
+        pass(&shared.faults, "apply: write the rows, sabotaged")?;
+    } else {
+        changes.append(&mut removals);
+    }
+    shared.bulk.write(changes)?;
+    shared.overlay.clear();
+    Ok(())
+}
+
+pub(super) fn place_appends(
+    appends: Vec<crate::types::epoch::SinkAppend>,
+    offsets: &[u64],
+) -> Vec<PlacedAppend> {
+    (appends.into_iter().zip(offsets))
+        .map(|(append, offset)| PlacedAppend {
+            file: append.file,
+            offset: *offset,
+            bytes: append.bytes,
+        })
+        .collect()
+}
+
+fn to_row((key, value): (Vec<u8>, Vec<u8>)) -> RowChange {
+    (RowBytes::from(key), Some(RowBytes::from(value)))
+}
+
+fn entry_key(submitted: &Submitted) -> Vec<u8> {
+    let epoch = submitted.epoch;
+    keys::entry(epoch.partition, epoch.generation, epoch.epoch)
+}
+
+fn proposal(submitted: &Submitted) -> Option<Proposal> {
+    let placement = submitted.placement.as_ref()?;
+    Some(Proposal {
+        lease: submitted.lease,
+        epoch: submitted.epoch,
+        predecessor: placement.predecessor,
+        head: placement.head,
+        holds_room: !placement.offsets.is_empty(),
+    })
+}
+
+/// However the committer ends, nobody waits for it afterwards.
+struct StopGuard(Arc<Shared>);
+
+impl Drop for StopGuard {
+    fn drop(&mut self) {
+        self.0.has_stopped.store(true, Ordering::Release);
+        self.0.queue.abandon();
+    }
+}

@@ -1,0 +1,261 @@
+//! The decisions: the only file that names sled. Leases, heads, counters, the catalog: few small
+//! rows, changed in transactions.
+//!
+//! Rules that sled 0.34 asks for, each for a reason: no flusher of its own (only we say when);
+//! `flush()` and then `sync_data()` on a handle of its `db` file, because its flush alone never
+//! syncs the device; small values, because larger ones go to files that are never synced;
+//! half-written snapshots removed before opening, because it would take one for the newest.
+//!
+//! **Invariant:** nothing written here counts before [`Decisions::sync`] has returned.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use sled::transaction::{ConflictableTransactionError, TransactionError};
+
+use crate::storage::{
+    CatalogChange, CatalogOutcome, EpochName, Refusal, StorageError, StoredRow, codec, judge, keys,
+};
+use crate::types::epoch::Head;
+use crate::types::ids::PartitionId;
+use crate::types::lease::Lease;
+
+/// Memory for sled's pages.
+const CACHE_BYTES: u64 = 64 << 20;
+
+/// The transactional half of a data directory.
+pub(super) struct Decisions {
+    database: sled::Db,
+    log: File,
+}
+
+/// An epoch to decide on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Proposal {
+    pub(super) lease: Lease,
+    pub(super) epoch: EpochName,
+    /// The head that its entry names as its predecessor.
+    pub(super) predecessor: Head,
+    /// The head that it would bring the partition to.
+    pub(super) head: Head,
+    /// Whether its entry holds room in sink files, so that the entries behind it can't stay as they
+    /// are when it is refused.
+    pub(super) holds_room: bool,
+}
+
+/// What became of the proposals, in their order.
+#[derive(Debug)]
+pub(super) enum Decision {
+    /// The heads of all that are not refused are written.
+    Written(Vec<Option<Refusal>>),
+    /// Nothing is written: a refused one holds room, the others must be staged anew.
+    Withheld(Vec<Option<Refusal>>),
+}
+
+impl Decisions {
+    /// Opens the decisions in `dir`, or makes them. The data directory's lock must be held.
+    pub(super) fn open(dir: &Path) -> Result<Decisions, StorageError> {
+        remove_unfinished_snapshots(dir)?;
+        let database = sled::Config::new()
+            .path(dir)
+            .cache_capacity(CACHE_BYTES)
+            .flush_every_ms(None)
+            .open()
+            .map_err(|error| failed("open", error))?;
+        let path = dir.join("db");
+        let log = File::open(&path).map_err(|source| StorageError::File {
+            action: "open",
+            path,
+            source,
+        })?;
+        Ok(Decisions { database, log })
+    }
+
+    /// The store id, if there is one yet.
+    pub(super) fn store_id(&self) -> Result<Option<Vec<u8>>, StorageError> {
+        (self.get(&keys::catalog_store_id())?)
+            .map(|value| codec::decode_plain(|| "the store id of the decisions".to_owned(), value))
+            .transpose()
+    }
+
+    /// Writes rows without looking at anything; to be synced.
+    pub(super) fn put(&self, rows: &[StoredRow]) -> Result<(), StorageError> {
+        let written = self.database.transaction(|tree| {
+            for (key, value) in rows {
+                tree.insert(key.as_slice(), value.as_slice())?;
+            }
+            Ok::<(), ConflictableTransactionError<StorageError>>(())
+        });
+        written.map_err(|error| transaction_failed("write rows", error))
+    }
+
+    /// The value of a row.
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        let value = self
+            .database
+            .get(key)
+            .map_err(|error| failed("read a row", error))?;
+        Ok(value.map(|value| value.to_vec()))
+    }
+
+    /// All rows whose keys begin with `prefix`, in order.
+    pub(super) fn scan(&self, prefix: &[u8]) -> Result<Vec<StoredRow>, StorageError> {
+        (self.database.scan_prefix(prefix))
+            .map(|row| {
+                let (key, value) = row.map_err(|error| failed("scan rows", error))?;
+                Ok((key.to_vec(), value.to_vec()))
+            })
+            .collect()
+    }
+
+    /// Decides on epochs in one transaction: reads each one's lease and head and writes the new
+    /// heads. An epoch behind a refused one of its partition is refused too, since it does not
+    /// follow the head.
+    pub(super) fn decide(&self, proposals: &[Proposal]) -> Result<Decision, StorageError> {
+        let decided = self.database.transaction(|tree| {
+            let mut heads: HashMap<PartitionId, Head> = HashMap::new();
+            let mut refusals = Vec::with_capacity(proposals.len());
+            let mut is_withheld = false;
+            for proposal in proposals {
+                let partition = proposal.epoch.partition;
+                let row = tree.get(keys::lease(partition))?;
+                let row = codec::decode_lease(partition, row.as_deref())
+                    .map_err(ConflictableTransactionError::Abort)?;
+                let head = match heads.get(&partition) {
+                    Some(head) => *head,
+                    None => read_head(partition, tree.get(keys::head(partition))?.as_deref())
+                        .map_err(ConflictableTransactionError::Abort)?,
+                };
+                let refusal = judge(&row, &head, &proposal.lease, proposal.epoch);
+                match refusal {
+                    None => {
+                        assert_eq!(head, proposal.predecessor, "staged behind the decided head");
+                        heads.insert(partition, proposal.head);
+                    }
+                    Some(_) => is_withheld |= proposal.holds_room,
+                }
+                refusals.push(refusal);
+            }
+            if !is_withheld {
+                for (partition, head) in &heads {
+                    tree.insert(keys::head(*partition), codec::encode_head(head))?;
+                }
+            }
+            Ok::<_, ConflictableTransactionError<StorageError>>((refusals, is_withheld))
+        });
+        let (refusals, is_withheld) =
+            decided.map_err(|error| transaction_failed("decide on epochs", error))?;
+        Ok(match is_withheld {
+            true => Decision::Withheld(refusals),
+            false => Decision::Written(refusals),
+        })
+    }
+
+    /// Writes a catalog change if its expectations hold; to be synced.
+    pub(super) fn change(&self, change: &CatalogChange) -> Result<CatalogOutcome, StorageError> {
+        let changed = self.database.transaction(|tree| {
+            for (key, expected) in &change.expectations {
+                if tree.get(key)?.as_deref() != expected.as_deref() {
+                    return Ok(CatalogOutcome::Refused);
+                }
+            }
+            for (key, value) in &change.writes {
+                match value {
+                    Some(value) => tree.insert(key.as_slice(), value.as_slice())?,
+                    None => tree.remove(key.as_slice())?,
+                };
+            }
+            Ok::<_, ConflictableTransactionError<StorageError>>(CatalogOutcome::Committed)
+        });
+        changed.map_err(|error| transaction_failed("change the catalog", error))
+    }
+
+    /// Hands everything written so far to the operating system.
+    pub(super) fn flush(&self) -> Result<(), StorageError> {
+        self.database
+            .flush()
+            .map(drop)
+            .map_err(|error| failed("flush", error))
+    }
+
+    /// Makes everything flushed so far durable.
+    pub(super) fn sync(&self) -> Result<(), StorageError> {
+        (self.log.sync_data()).map_err(|error| failed("sync its log", sled::Error::Io(error)))
+    }
+
+    /// Bytes on disk.
+    pub(super) fn disk_bytes(&self) -> Result<u64, StorageError> {
+        (self.database.size_on_disk()).map_err(|error| failed("measure its disk space", error))
+    }
+}
+
+/// A partition's head as its catalog row has it.
+pub(super) fn read_head(partition: PartitionId, row: Option<&[u8]>) -> Result<Head, StorageError> {
+    row.map_or(Ok(Head::default()), |value| {
+        codec::decode_head(|| format!("the head of partition {partition}"), value)
+    })
+}
+
+/// A process killed while it opened sled may have left a half-written snapshot, which sled would
+/// take for the newest, find broken, and never open again.
+fn remove_unfinished_snapshots(dir: &Path) -> Result<(), StorageError> {
+    let failed = |action, path: PathBuf| {
+        move |source| StorageError::File {
+            action,
+            path,
+            source,
+        }
+    };
+    if !dir.exists() {
+        return Ok(());
+    }
+    for file in std::fs::read_dir(dir).map_err(failed("list", dir.to_owned()))? {
+        let file = file.map_err(failed("list", dir.to_owned()))?;
+        let name = file.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("snap.") && name.ends_with(".generating") {
+            std::fs::remove_file(file.path()).map_err(failed("remove", file.path()))?;
+        }
+    }
+    Ok(())
+}
+
+fn failed(action: &'static str, source: sled::Error) -> StorageError {
+    StorageError::Backend {
+        store: "the decision store",
+        action,
+        source: Box::new(source),
+    }
+}
+
+fn transaction_failed(action: &'static str, error: TransactionError<StorageError>) -> StorageError {
+    match error {
+        TransactionError::Abort(error) => error,
+        TransactionError::Storage(source) => failed(action, source),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_half_written_snapshot_does_not_keep_the_store_from_opening() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("decisions");
+        let decisions = Decisions::open(&path).unwrap();
+        decisions
+            .put(&[(b"pkey".to_vec(), b"value".to_vec())])
+            .unwrap();
+        decisions.flush().unwrap();
+        decisions.sync().unwrap();
+        drop(decisions);
+        std::fs::write(path.join("snap.00000000000FFFFF.generating"), b"half").unwrap();
+        let decisions = Decisions::open(&path).unwrap();
+        assert_eq!(
+            decisions.get(b"pkey").unwrap().as_deref(),
+            Some(b"value".as_slice())
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! The lock on a data directory: a file of our own, held by the operating system for as long as
+//! the process lives, with the holder's name inside. The stores underneath have locks too; this one
+//! is taken first, because leftovers of a killed process are cleared away before they are opened.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::Path;
+
+use crate::storage::StorageError;
+
+/// Name of the lock file in the data directory.
+const FILE_NAME: &str = "lock";
+
+/// Most bytes of a lock file that are read to name its holder.
+const HOLDER_BYTES_MAX: u64 = 256;
+
+/// Held until dropped.
+#[derive(Debug)]
+pub(super) struct DirectoryLock {
+    _file: File,
+}
+
+impl DirectoryLock {
+    /// Takes the lock, or says who holds it.
+    pub(super) fn take(dir: &Path) -> Result<DirectoryLock, StorageError> {
+        let path = dir.join(FILE_NAME);
+        let failed = |action| {
+            let path = path.clone();
+            move |source| StorageError::File {
+                action,
+                path,
+                source,
+            }
+        };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(failed("open"))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(StorageError::InUse {
+                    path: dir.to_owned(),
+                    holder: read_holder(&mut file),
+                });
+            }
+            Err(TryLockError::Error(source)) => return Err(failed("lock")(source)),
+        }
+        // The name is for people: no sync, and what an earlier holder left is overwritten.
+        file.set_len(0).map_err(failed("write"))?;
+        file.rewind().map_err(failed("write"))?;
+        writeln!(file, "process {} on {}", std::process::id(), host_name())
+            .map_err(failed("write"))?;
+        Ok(DirectoryLock { _file: file })
+    }
+}
+
+fn read_holder(file: &mut File) -> String {
+    let mut holder = String::new();
+    match file.take(HOLDER_BYTES_MAX).read_to_string(&mut holder) {
+        Ok(_) if !holder.trim().is_empty() => holder.trim().to_owned(),
+        _ => "a process that has not written its name yet".to_owned(),
+    }
+}
+
+fn host_name() -> String {
+    (std::fs::read_to_string("/proc/sys/kernel/hostname").ok())
+        .or_else(|| std::env::var("HOSTNAME").ok())
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "an unnamed host".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_holder_is_told_who_the_first_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = DirectoryLock::take(dir.path()).unwrap();
+        let text = DirectoryLock::take(dir.path()).unwrap_err().to_string();
+        assert!(
+            text.contains(&format!("process {} on ", std::process::id())),
+            "{text}"
+        );
+        drop(held);
+        assert!(DirectoryLock::take(dir.path()).is_ok());
+    }
+}

@@ -1,0 +1,164 @@
+//! The two stores of a data directory, which carry one store id: made together, opened together,
+//! never one without the other.
+//!
+//! **Invariant:** under its final name a store is complete and has its id. Each is made under
+//! another name and renamed, the bulk store first; so a lone bulk store without rows is an
+//! interrupted beginning, and any other lone store has lost its partner.
+
+use std::collections::hash_map::RandomState;
+use std::fmt::Write as _;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::storage::embedded::bulk::{Bulk, OpenError, failed};
+use crate::storage::embedded::decisions::Decisions;
+use crate::storage::embedded::faults::{FaultPoints, pass};
+use crate::storage::embedded::journal;
+use crate::storage::embedded::sink_files::sync_directory;
+use crate::storage::{StorageError, codec, keys};
+
+const DECISIONS: &str = "decisions";
+const BULK: &str = "bulk";
+/// What a store in the making is called.
+const UNFINISHED: &str = "new";
+
+const NO_DECISIONS: &str = "decisions (leases, heads, pipelines)";
+const NO_BULK: &str = "bulk rows (states, positions, chunks)";
+
+/// Opens both stores in `dir`, or makes both. The directory's lock must be held.
+pub(super) fn open(
+    dir: &Path,
+    bulk_cache_bytes: u64,
+    faults: &Arc<dyn FaultPoints>,
+) -> Result<(Decisions, Bulk), StorageError> {
+    for name in [DECISIONS, BULK] {
+        let unfinished = dir.join(name).with_extension(UNFINISHED);
+        if unfinished.exists() {
+            std::fs::remove_dir_all(&unfinished).map_err(|source| StorageError::File {
+                action: "remove",
+                path: unfinished,
+                source,
+            })?;
+        }
+    }
+    let missing = |present, missing| StorageError::MissingStore {
+        path: dir.to_owned(),
+        present,
+        missing,
+    };
+    match (dir.join(DECISIONS).exists(), dir.join(BULK).exists()) {
+        (true, true) => {}
+        (true, false) => return Err(missing(NO_DECISIONS, NO_BULK)),
+        (false, true) => {
+            let bulk = open_bulk(dir, bulk_cache_bytes)?;
+            let id = bulk.store_id()?;
+            let (false, Some(id)) = (bulk.has_rows()?, id) else {
+                return Err(missing(NO_BULK, NO_DECISIONS));
+            };
+            drop(bulk);
+            make_decisions(dir, &id, faults)?;
+        }
+        (false, false) => {
+            let id = new_store_id();
+            make_bulk(dir, &id, bulk_cache_bytes, faults)?;
+            make_decisions(dir, &id, faults)?;
+        }
+    }
+    pass(faults, "open: open the bulk store")?;
+    let bulk = open_bulk(dir, bulk_cache_bytes)?;
+    pass(faults, "open: open the decisions")?;
+    let decisions = Decisions::open(&dir.join(DECISIONS))?;
+    let (left, right) = (decisions.store_id()?, bulk.store_id()?);
+    if left.is_none() || left != right {
+        return Err(StorageError::MixedStores {
+            path: dir.to_owned(),
+            decisions: hexadecimal(left.as_deref()),
+            bulk: hexadecimal(right.as_deref()),
+        });
+    }
+    Ok((decisions, bulk))
+}
+
+fn open_bulk(dir: &Path, cache_bytes: u64) -> Result<Bulk, StorageError> {
+    let path = dir.join(BULK);
+    if let Some(saved) = journal::cut_torn_tail(&path, dir)? {
+        tracing::warn!(saved = %saved.display(), "torn journal tail cut");
+    }
+    open_bulk_at(&path, cache_bytes)
+}
+
+fn open_bulk_at(path: &Path, cache_bytes: u64) -> Result<Bulk, StorageError> {
+    Bulk::open(path, cache_bytes).map_err(|error| match error {
+        OpenError::Failed(error) => error,
+        // The tail was whole when it was looked at.
+        OpenError::TornJournal(source) => failed("read its journal", source),
+    })
+}
+
+fn make_bulk(
+    dir: &Path,
+    id: &[u8],
+    cache_bytes: u64,
+    faults: &Arc<dyn FaultPoints>,
+) -> Result<(), StorageError> {
+    let path = dir.join(BULK).with_extension(UNFINISHED);
+    pass(faults, "open: make the bulk store")?;
+    let bulk = open_bulk_at(&path, cache_bytes)?;
+    pass(faults, "open: write the id into the bulk store")?;
+    bulk.set_store_id(id)?;
+    bulk.sync()?;
+    drop(bulk);
+    finish(dir, BULK, &path, faults)
+}
+
+fn make_decisions(
+    dir: &Path,
+    id: &[u8],
+    faults: &Arc<dyn FaultPoints>,
+) -> Result<(), StorageError> {
+    let path = dir.join(DECISIONS).with_extension(UNFINISHED);
+    pass(faults, "open: make the decisions")?;
+    let decisions = Decisions::open(&path)?;
+    pass(faults, "open: write the id into the decisions")?;
+    decisions.put(&[(keys::catalog_store_id(), codec::encode_plain(id))])?;
+    decisions.flush()?;
+    decisions.sync()?;
+    drop(decisions);
+    sync_directory(&path)?;
+    finish(dir, DECISIONS, &path, faults)
+}
+
+fn finish(
+    dir: &Path,
+    name: &str,
+    unfinished: &PathBuf,
+    faults: &Arc<dyn FaultPoints>,
+) -> Result<(), StorageError> {
+    pass(faults, "open: name a finished store")?;
+    let path = dir.join(name);
+    std::fs::rename(unfinished, &path).map_err(|source| StorageError::File {
+        action: "rename a new store to",
+        path,
+        source,
+    })?;
+    pass(faults, "open: sync the data directory")?;
+    sync_directory(dir)
+}
+
+/// 16 bytes that no other store has; they only need to differ.
+fn new_store_id() -> Vec<u8> {
+    let random = || RandomState::new().build_hasher().finish().to_be_bytes();
+    [random(), random()].concat()
+}
+
+fn hexadecimal(id: Option<&[u8]>) -> String {
+    let Some(id) = id else {
+        return "no id".to_owned();
+    };
+    id.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string can't fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,325 @@
+//! What happens before a data directory is served: every partition's chain of entries is followed
+//! from its head back to where its rows stand, and applied in order.
+//!
+//! Entries that no head leads to were never decided and go. A hole or a wrong checksum in a chain is
+//! damage: that partition stops, nothing of it is touched, the others run. Rows that stand *beyond*
+//! the head prove that the decisions lost one; the head is brought forward.
+//!
+//! **Invariant:** everything here may be interrupted and done again.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use crate::storage::codec::Entry;
+use crate::storage::embedded::bulk::prefix_range;
+use crate::storage::embedded::committer::{Pending, apply, place_appends};
+use crate::storage::embedded::decisions::read_head;
+use crate::storage::embedded::faults::pass;
+use crate::storage::embedded::overlay::{RowChange, Run};
+use crate::storage::embedded::{Damage, Shared};
+use crate::storage::{StorageError, StoredRow, codec, keys};
+use crate::types::epoch::Head;
+use crate::types::ids::{PartitionId, SinkFileId};
+
+/// One decided entry that is not applied yet.
+#[derive(Debug, Clone)]
+struct Link {
+    head: Head,
+    /// File, offset and end of each append.
+    appends: Vec<(SinkFileId, u64, u64)>,
+}
+
+type Chains = BTreeMap<PartitionId, Vec<Link>>;
+
+/// Brings the stores of `shared` to where the heads say they are.
+pub(super) fn recover(shared: &Shared) -> Result<(), StorageError> {
+    let mut heads = read_heads(shared)?;
+    let applied = read_applied(shared)?;
+    repair_heads(shared, &mut heads, &applied)?;
+
+    let entry_keys = read_entry_keys(shared)?;
+    let mut partitions: BTreeSet<PartitionId> = heads.keys().copied().collect();
+    partitions.extend(entry_keys.iter().filter_map(|key| keys::owner(key)));
+    let mut damaged = BTreeMap::new();
+    let mut chains = Chains::new();
+    for partition in &partitions {
+        let head = heads.get(partition).copied().unwrap_or_default();
+        let stands_at = applied.get(partition).copied().unwrap_or_default();
+        match follow_chain(shared, *partition, head, stands_at)? {
+            Ok(chain) => {
+                chains.insert(*partition, chain);
+            }
+            Err(damage) => {
+                damaged.insert(*partition, damage);
+            }
+        }
+    }
+    set_aside_unwritable(shared, &mut chains, &mut damaged);
+    for (partition, damage) in &damaged {
+        tracing::error!(%partition, epoch = %damage.epoch, finding = damage.finding, "partition damaged");
+    }
+
+    write_sink_bytes(shared, &chains)?;
+    apply_chains(shared, &chains)?;
+    remove_foreign(shared, &entry_keys, &chains, &damaged)?;
+    pass(&shared.faults, "open: sync the rows")?;
+    shared.bulk.sync()?;
+
+    for (partition, head) in heads {
+        shared.set_decided_head(partition, head);
+    }
+    shared.set_damaged(damaged);
+    Ok(())
+}
+
+fn read_heads(shared: &Shared) -> Result<BTreeMap<PartitionId, Head>, StorageError> {
+    (shared.decisions.scan(&[keys::CATALOG_HEAD])?.into_iter())
+        .map(|(key, value)| {
+            let partition = PartitionId(keys::catalog_number(&key).unwrap_or_default());
+            Ok((partition, read_head(partition, Some(&value))?))
+        })
+        .collect()
+}
+
+fn read_applied(shared: &Shared) -> Result<BTreeMap<PartitionId, Head>, StorageError> {
+    (shared.bulk.view().range(prefix_range(keys::APPLIED)))
+        .map(|row| {
+            let (key, value) = row?;
+            let partition = keys::owner(&key).unwrap_or(PartitionId(0));
+            let what = || format!("the applied head of partition {partition}");
+            Ok((partition, codec::decode_head(what, &value)?))
+        })
+        .collect()
+}
+
+fn read_entry_keys(shared: &Shared) -> Result<Vec<Vec<u8>>, StorageError> {
+    shared
+        .bulk
+        .view()
+        .keys(prefix_range(keys::ENTRY))
+        .map(|key| Ok(key?.to_vec()))
+        .collect()
+}
+
+/// Rows are only ever applied after their decision was durable, so rows beyond a head mean that the
+/// decision was lost since.
+fn repair_heads(
+    shared: &Shared,
+    heads: &mut BTreeMap<PartitionId, Head>,
+    applied: &BTreeMap<PartitionId, Head>,
+) -> Result<(), StorageError> {
+    let mut repairs: Vec<StoredRow> = Vec::new();
+    for (partition, stands_at) in applied {
+        let head = heads.entry(*partition).or_default();
+        if stands_at.epoch > head.epoch {
+            tracing::warn!(
+                %partition, decided = %head.epoch, applied = %stands_at.epoch,
+                "head brought forward: a durable decision was lost"
+            );
+            *head = *stands_at;
+            repairs.push((keys::head(*partition), codec::encode_head(stands_at)));
+        }
+    }
+    if !repairs.is_empty() {
+        pass(&shared.faults, "open: bring heads forward")?;
+        shared.decisions.put(&repairs)?;
+        shared.decisions.flush()?;
+        shared.decisions.sync()?;
+    }
+    Ok(())
+}
+
+/// The entries from behind `stands_at` to `head`, in order, each proven by the checksum that its
+/// successor or the head names.
+fn follow_chain(
+    shared: &Shared,
+    partition: PartitionId,
+    head: Head,
+    stands_at: Head,
+) -> Result<Result<Vec<Link>, Damage>, StorageError> {
+    let mut chain = Vec::new();
+    let mut at = head;
+    while at != stands_at {
+        let damage = |finding: String| {
+            Ok(Err(Damage {
+                epoch: at.epoch,
+                finding: format!("{finding}; its rows stand at epoch {}", stands_at.epoch),
+            }))
+        };
+        if at.epoch <= stands_at.epoch {
+            return damage("its entries lead past its rows".to_owned());
+        }
+        let key = keys::entry(partition, at.generation, at.epoch);
+        let Some(bytes) = shared.bulk.get(&key)? else {
+            return damage("the entry of a decided epoch is gone".to_owned());
+        };
+        let entry = match Entry::decode(&bytes, at.checksum) {
+            Ok(entry) => entry,
+            Err(finding) => return damage(finding),
+        };
+        let commit = &entry.commit;
+        if (commit.partition, commit.generation, commit.epoch)
+            != (partition, at.generation, at.epoch)
+        {
+            return damage("the entry of a decided epoch is another one's".to_owned());
+        }
+        let appends = (commit.appends.iter().zip(&entry.offsets))
+            .map(|(append, offset)| (append.file, *offset, offset + append.bytes.len() as u64))
+            .collect();
+        chain.push(Link { head: at, appends });
+        at = entry.predecessor;
+    }
+    chain.reverse();
+    Ok(Ok(chain))
+}
+
+/// Partitions whose sink bytes can't be written without a gap are damaged too: their entries hold
+/// the only copy. Setting one aside may leave a gap for another, so this goes on until none is left.
+fn set_aside_unwritable(
+    shared: &Shared,
+    chains: &mut Chains,
+    damaged: &mut BTreeMap<PartitionId, Damage>,
+) {
+    loop {
+        let mut appends: Vec<(SinkFileId, u64, u64, PartitionId, Head)> = Vec::new();
+        for (partition, chain) in chains.iter() {
+            for link in chain {
+                appends.extend(
+                    (link.appends.iter())
+                        .map(|(file, offset, end)| (*file, *offset, *end, *partition, link.head)),
+                );
+            }
+        }
+        appends.sort_by_key(|(file, offset, ..)| (*file, *offset));
+        let files = shared.sink_files();
+        let mut found = None;
+        let mut reached: Option<(SinkFileId, u64)> = None;
+        for (file, offset, end, partition, head) in appends {
+            let whole_until = match reached {
+                Some((same, end)) if same == file => end,
+                _ => match files.check_holds_applied(file) {
+                    Ok(()) => files.decided_len(file),
+                    Err(finding) => {
+                        found = Some((partition, head, finding));
+                        break;
+                    }
+                },
+            };
+            if offset > whole_until {
+                let path = files.path(file);
+                let finding = format!(
+                    "bytes {whole_until} to {offset} of its sink file {} belong to a damaged \
+                     partition",
+                    path.display()
+                );
+                found = Some((partition, head, finding));
+                break;
+            }
+            reached = Some((file, end.max(whole_until)));
+        }
+        drop(files);
+        let Some((partition, head, finding)) = found else {
+            return;
+        };
+        chains.remove(&partition);
+        let epoch = head.epoch;
+        damaged.insert(partition, Damage { epoch, finding });
+    }
+}
+
+/// Reads a link's entry once more.
+fn read_entry(shared: &Shared, partition: PartitionId, link: &Link) -> Result<Entry, StorageError> {
+    let key = keys::entry(partition, link.head.generation, link.head.epoch);
+    let bytes = shared.bulk.get(&key)?.unwrap_or_default();
+    Entry::decode(&bytes, link.head.checksum).map_err(|finding| StorageError::Damaged {
+        partition,
+        epoch: link.head.epoch,
+        finding,
+    })
+}
+
+/// Writes the sink bytes of all chains before any row: chains share files, and a file's length may
+/// only move on over bytes that are there.
+fn write_sink_bytes(shared: &Shared, chains: &Chains) -> Result<(), StorageError> {
+    let (mut appends, mut size_bytes) = (Vec::new(), 0);
+    let links = chains
+        .iter()
+        .flat_map(|(partition, chain)| chain.iter().map(|link| (*partition, link)));
+    for (partition, link) in links.filter(|(_, link)| !link.appends.is_empty()) {
+        let entry = read_entry(shared, partition, link)?;
+        size_bytes += entry
+            .commit
+            .appends
+            .iter()
+            .map(|append| append.bytes.len())
+            .sum::<usize>();
+        appends.extend(place_appends(entry.commit.appends, &entry.offsets));
+        if size_bytes >= shared.options.apply_bytes {
+            shared.sink_files().write(&appends, &shared.faults)?;
+            appends.clear();
+            size_bytes = 0;
+        }
+    }
+    let mut files = shared.sink_files();
+    files.write(&appends, &shared.faults)?;
+    for (file, _, end) in chains.values().flatten().flat_map(|link| &link.appends) {
+        let len = files.decided_len(*file).max(*end);
+        files.set_decided_len(*file, len);
+    }
+    Ok(())
+}
+
+fn apply_chains(shared: &Shared, chains: &Chains) -> Result<(), StorageError> {
+    let (mut pending, mut size_bytes) = (Vec::new(), 0);
+    for (partition, chain) in chains {
+        for link in chain {
+            let entry = read_entry(shared, *partition, link)?;
+            let run = Run::of_commit(entry.commit);
+            size_bytes += run
+                .rows()
+                .iter()
+                .map(|(key, value)| key.len() + value.as_ref().map_or(0, |value| value.len()))
+                .sum::<usize>();
+            shared.overlay.publish(*partition, run.into());
+            shared.overlay.compact(*partition);
+            pending.push(Pending {
+                entry_key: keys::entry(*partition, link.head.generation, link.head.epoch),
+                partition: *partition,
+                head: link.head,
+                appends: Vec::new(),
+                files: link.appends.iter().map(|(file, ..)| *file).collect(),
+            });
+            if size_bytes >= shared.options.apply_bytes {
+                apply(shared, &mut pending)?;
+                size_bytes = 0;
+            }
+        }
+    }
+    apply(shared, &mut pending)
+}
+
+/// Removes the entries of epochs that were never decided; a damaged partition keeps all of its.
+fn remove_foreign(
+    shared: &Shared,
+    entry_keys: &[Vec<u8>],
+    chains: &Chains,
+    damaged: &BTreeMap<PartitionId, Damage>,
+) -> Result<(), StorageError> {
+    let applied: HashSet<Vec<u8>> = (chains.iter())
+        .flat_map(|(partition, chain)| {
+            chain
+                .iter()
+                .map(|link| keys::entry(*partition, link.head.generation, link.head.epoch))
+        })
+        .collect();
+    let foreign: Vec<RowChange> = (entry_keys.iter())
+        .filter(|key| !applied.contains(*key))
+        .filter(|key| keys::owner(key).is_none_or(|partition| !damaged.contains_key(&partition)))
+        .map(|key| (key.as_slice().into(), None))
+        .collect();
+    if !foreign.is_empty() {
+        tracing::info!(count = foreign.len(), "undecided entries removed");
+        pass(&shared.faults, "open: remove undecided entries")?;
+        shared.bulk.write(foreign)?;
+    }
+    Ok(())
+}

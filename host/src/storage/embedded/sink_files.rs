@@ -1,0 +1,347 @@
+//! The files that synchronous sinks append to. Epochs carry the bytes; the committer gives each
+//! append its offset before the decision and writes it there after it, so that writing twice is
+//! writing once.
+//!
+//! **Invariant:** a file's bytes below its committed length are exactly the appends of decided
+//! epochs, in the order of decision, without gap. Only the committer writes to it.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use crate::storage::embedded::bulk::Bulk;
+use crate::storage::embedded::decisions::Decisions;
+use crate::storage::embedded::faults::{FaultPoints, pass};
+use crate::storage::{StorageError, StoredRow, codec, keys};
+use crate::types::ids::SinkFileId;
+
+/// First byte of a stored location.
+const BESIDE_DATA: u8 = b'r';
+const ELSEWHERE: u8 = b'a';
+
+/// All files that the store knows.
+#[derive(Debug)]
+pub(super) struct SinkFiles {
+    /// The data directory's parent: files below it move along with it.
+    parent: PathBuf,
+    files: BTreeMap<SinkFileId, SinkFile>,
+}
+
+#[derive(Debug)]
+struct SinkFile {
+    path: PathBuf,
+    /// Opened for writing when it is first needed.
+    handle: Option<File>,
+    /// Whether a sink of this process asked for it, so that epochs may append to it.
+    is_open: bool,
+    /// Where the next decided append begins.
+    decided_len: u64,
+    /// How much of it is in the file.
+    written_len: u64,
+}
+
+/// A decided append on its way into its file.
+#[derive(Debug)]
+pub(super) struct PlacedAppend {
+    pub(super) file: SinkFileId,
+    pub(super) offset: u64,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl SinkFiles {
+    /// Learns which files there are and how far each is committed and applied.
+    pub(super) fn load(
+        dir: &Path,
+        decisions: &Decisions,
+        bulk: &Bulk,
+    ) -> Result<SinkFiles, StorageError> {
+        let dir = canonical(dir)?;
+        let parent = dir.parent().unwrap_or(&dir).to_owned();
+        let mut files = BTreeMap::new();
+        for (key, value) in decisions.scan(&[keys::CATALOG_SINK_FILE])? {
+            let id = SinkFileId(keys::catalog_number(&key).unwrap_or_default());
+            let location =
+                codec::decode_plain(|| format!("the location of sink file {id}"), value)?;
+            let length = match bulk.get(&keys::sink_length(id))? {
+                None => 0,
+                Some(value) => {
+                    codec::decode_number(|| format!("the length of sink file {id}"), &value)?
+                }
+            };
+            let file = SinkFile {
+                path: resolve(&parent, &location, id)?,
+                handle: None,
+                is_open: false,
+                decided_len: length,
+                written_len: length,
+            };
+            files.insert(id, file);
+        }
+        Ok(SinkFiles { parent, files })
+    }
+
+    /// Whether epochs may append to the file.
+    pub(super) fn is_open(&self, id: SinkFileId) -> bool {
+        self.files.get(&id).is_some_and(|file| file.is_open)
+    }
+
+    /// The file's path.
+    pub(super) fn path(&self, id: SinkFileId) -> PathBuf {
+        (self.files.get(&id))
+            .map_or_else(|| PathBuf::from(id.to_string()), |file| file.path.clone())
+    }
+
+    /// Where the next decided append to the file begins.
+    pub(super) fn decided_len(&self, id: SinkFileId) -> u64 {
+        self.files.get(&id).map_or(0, |file| file.decided_len)
+    }
+
+    /// Moves that on.
+    pub(super) fn set_decided_len(&mut self, id: SinkFileId, len: u64) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.decided_len = len;
+        }
+    }
+
+    /// Rows that say how much of each file is applied, for the batch that moves the applied heads.
+    pub(super) fn length_rows<'a>(
+        &self,
+        ids: impl IntoIterator<Item = &'a SinkFileId>,
+    ) -> Vec<StoredRow> {
+        (ids.into_iter())
+            .map(|id| {
+                let len = self.files.get(id).map_or(0, |file| file.written_len);
+                (keys::sink_length(*id), codec::encode_number(len))
+            })
+            .collect()
+    }
+
+    /// Whether the file holds everything below what is applied, so that more can be written behind
+    /// it without a gap.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, and what to do.
+    pub(super) fn check_holds_applied(&self, id: SinkFileId) -> Result<(), String> {
+        let Some(file) = self.files.get(&id) else {
+            return Err(format!("sink file {id} is not in the catalog"));
+        };
+        let found = std::fs::metadata(&file.path).map(|metadata| metadata.len());
+        match found {
+            Ok(len) if len >= file.written_len => Ok(()),
+            Ok(len) => Err(format!(
+                "its sink file {} holds {len} of {} committed bytes; put the whole file back and \
+                 start again",
+                file.path.display(),
+                file.written_len
+            )),
+            Err(error) => Err(format!(
+                "its sink file {} can't be read ({error}); put it back and start again",
+                file.path.display()
+            )),
+        }
+    }
+
+    /// Writes appends at their offsets and syncs their files.
+    pub(super) fn write(
+        &mut self,
+        appends: &[PlacedAppend],
+        faults: &Arc<dyn FaultPoints>,
+    ) -> Result<(), StorageError> {
+        let mut touched = Vec::new();
+        for append in appends {
+            let Some(file) = self.files.get_mut(&append.file) else {
+                continue;
+            };
+            pass(faults, "apply: write to a sink file")?;
+            let end = append.offset + append.bytes.len() as u64;
+            write_at(file, append).map_err(|source| StorageError::File {
+                action: "write to",
+                path: file.path.clone(),
+                source,
+            })?;
+            file.written_len = file.written_len.max(end);
+            if !touched.contains(&append.file) {
+                touched.push(append.file);
+            }
+        }
+        for id in touched {
+            let Some(file) = self.files.get(&id) else {
+                continue;
+            };
+            pass(faults, "apply: sync a sink file")?;
+            let synced = file.handle.as_ref().map_or(Ok(()), File::sync_data);
+            synced.map_err(|source| StorageError::File {
+                action: "sync",
+                path: file.path.clone(),
+                source,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A known file is checked and open from now on; for an unknown path, its normal form.
+    pub(super) fn open_known(
+        &mut self,
+        path: &Path,
+    ) -> Result<Result<SinkFileId, PathBuf>, StorageError> {
+        let path = normal_form(path)?;
+        let Some((id, file)) = self.files.iter_mut().find(|(_, file)| file.path == path) else {
+            return Ok(Err(path));
+        };
+        let wrong = |finding| StorageError::SinkFile {
+            path: path.clone(),
+            finding,
+        };
+        let committed = file.written_len;
+        match std::fs::metadata(&path).map(|metadata| metadata.len()) {
+            Ok(len) if len == committed => {}
+            Ok(len) if len > committed => {
+                return Err(wrong(format!(
+                    "it holds {len} bytes, {committed} of them committed: somebody else wrote to \
+                     it; cut it back (truncate -s {committed}) or move it away together with the \
+                     data directory"
+                )));
+            }
+            Ok(len) => {
+                return Err(wrong(format!(
+                    "it holds only {len} of {committed} committed bytes: somebody cut it; put the \
+                     whole file back, or move the data directory away to start afresh"
+                )));
+            }
+            Err(error) => {
+                return Err(wrong(format!(
+                    "its {committed} committed bytes can't be read ({error}); put the file back, \
+                     or move the data directory away to start afresh"
+                )));
+            }
+        }
+        file.is_open = true;
+        Ok(Ok(*id))
+    }
+
+    /// Makes an empty file for a new sink and syncs it and its directory.
+    pub(super) fn create(path: &Path) -> Result<(), StorageError> {
+        let failed = |action| {
+            move |source| StorageError::File {
+                action,
+                path: path.to_owned(),
+                source,
+            }
+        };
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(failed("create"))?;
+        let len = file.metadata().map_err(failed("look at"))?.len();
+        if len > 0 {
+            return Err(StorageError::SinkFile {
+                path: path.to_owned(),
+                finding: format!(
+                    "it holds {len} bytes that this data directory knows nothing of; move the file \
+                     away or delete it, or name another path"
+                ),
+            });
+        }
+        file.sync_all().map_err(failed("sync"))?;
+        let directory = path.parent().unwrap_or(path);
+        sync_directory(directory)
+    }
+
+    /// The row of a new file, for the catalog.
+    pub(super) fn location_row(
+        &self,
+        id: SinkFileId,
+        path: &Path,
+    ) -> Result<StoredRow, StorageError> {
+        let (kind, path_kept) = match path.strip_prefix(&self.parent) {
+            Ok(below) => (BESIDE_DATA, below),
+            Err(_) => (ELSEWHERE, path),
+        };
+        let Some(text) = path_kept.to_str() else {
+            return Err(StorageError::SinkFile {
+                path: path.to_owned(),
+                finding: "its path is not UTF-8; name another one".to_owned(),
+            });
+        };
+        let location = [[kind].as_slice(), text.as_bytes()].concat();
+        Ok((keys::sink_file(id), codec::encode_plain(&location)))
+    }
+
+    /// Takes a new file in, empty.
+    pub(super) fn insert(&mut self, id: SinkFileId, path: PathBuf) {
+        let file = SinkFile {
+            path,
+            handle: None,
+            is_open: true,
+            decided_len: 0,
+            written_len: 0,
+        };
+        self.files.insert(id, file);
+    }
+}
+
+fn write_at(file: &mut SinkFile, append: &PlacedAppend) -> io::Result<()> {
+    if file.handle.is_none() {
+        file.handle = Some(OpenOptions::new().write(true).open(&file.path)?);
+    }
+    match &file.handle {
+        Some(handle) => handle.write_all_at(&append.bytes, append.offset),
+        None => Ok(()),
+    }
+}
+
+/// Syncs a directory, so that the names in it are durable.
+pub(super) fn sync_directory(dir: &Path) -> Result<(), StorageError> {
+    (File::open(dir).and_then(|dir| dir.sync_all())).map_err(|source| StorageError::File {
+        action: "sync",
+        path: dir.to_owned(),
+        source,
+    })
+}
+
+fn canonical(path: &Path) -> Result<PathBuf, StorageError> {
+    path.canonicalize().map_err(|source| StorageError::File {
+        action: "resolve",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// One name for one file: absolute, symbolic links followed. The file itself need not exist.
+fn normal_form(path: &Path) -> Result<PathBuf, StorageError> {
+    if path.exists() {
+        return canonical(path);
+    }
+    let absolute = std::path::absolute(path).map_err(|source| StorageError::File {
+        action: "resolve",
+        path: path.to_owned(),
+        source,
+    })?;
+    match (absolute.parent(), absolute.components().next_back()) {
+        (Some(directory), Some(Component::Normal(name))) => Ok(canonical(directory)?.join(name)),
+        _ => Err(StorageError::SinkFile {
+            path: path.to_owned(),
+            finding: "it names no file".to_owned(),
+        }),
+    }
+}
+
+fn resolve(parent: &Path, location: &[u8], id: SinkFileId) -> Result<PathBuf, StorageError> {
+    let text = location
+        .get(1..)
+        .and_then(|text| std::str::from_utf8(text).ok());
+    match (location.first(), text) {
+        (Some(&BESIDE_DATA), Some(text)) => Ok(parent.join(text)),
+        (Some(&ELSEWHERE), Some(text)) => Ok(PathBuf::from(text)),
+        _ => Err(StorageError::Undecodable {
+            what: format!("the location of sink file {id}"),
+            finding: format!("it is {}", location.escape_ascii()),
+        }),
+    }
+}
