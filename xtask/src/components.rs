@@ -1,5 +1,5 @@
-//! Building the guests: every package of the workspace that builds a `cdylib`, for wasm32-wasip2, into
-//! a target folder of their own. A component's bytes do not depend on the folder that it was built in.
+//! Building guests for wasm32-wasip2, into a target folder of their own: another cargo may hold the
+//! host's. A component's bytes do not depend on the folder that it was built in.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,10 +8,13 @@ use anyhow::{Context, Result, bail};
 
 use crate::command;
 use crate::toolchain::{TARGET, Toolchain};
-use crate::workspace::Workspace;
+use crate::workspace::{Guest, Workspace};
 
 /// The cargo profile for components.
 const PROFILE: &str = "component";
+
+/// Their target folder, always inside the workspace: pipeline files and tests name it by path.
+const FOLDER: &str = "target/components";
 
 /// A component that was built.
 pub(crate) struct Artifact {
@@ -21,45 +24,58 @@ pub(crate) struct Artifact {
     pub(crate) size_bytes: u64,
 }
 
-/// Builds every guest and returns the components.
+/// Builds these guests and returns their components.
 ///
 /// # Errors
 ///
 /// If cargo fails, or a guest left no component.
-pub(crate) fn build(workspace: &Workspace, toolchain: &Toolchain) -> Result<Vec<Artifact>> {
-    if workspace.guests.is_empty() {
-        bail!("no package of the workspace builds a cdylib, so there is no guest to build");
-    }
-    let mut cargo = cargo(workspace, toolchain, "build");
-    cargo.args(["--profile", PROFILE]);
-    if workspace.guests.iter().any(|guest| guest.library) {
-        cargo.arg("--lib");
-    }
-    for example in workspace.guests.iter().flat_map(|guest| &guest.examples) {
-        cargo.args(["--example", example]);
-    }
-    command::run(&mut cargo)?;
-
-    let folder = workspace.components().join(TARGET).join(PROFILE);
+pub(crate) fn build<'a>(
+    workspace: &Workspace,
+    toolchain: &Toolchain,
+    guests: impl IntoIterator<Item = &'a Guest>,
+) -> Result<Vec<Artifact>> {
+    let folder = workspace.root.join(FOLDER).join(TARGET).join(PROFILE);
     let mut artifacts = Vec::new();
-    for guest in &workspace.guests {
+    for guest in guests {
         if guest.library {
+            // As a cdylib alone: cargo applies no link-time optimisation to a library that is an rlib
+            // too (its tests need that), and such a component is four times as large.
+            let mut cargo = cargo(workspace, toolchain, "rustc", [guest]);
+            command::run(cargo.args(["--profile", PROFILE, "--lib", "--crate-type", "cdylib"]))?;
             artifacts.push(artifact(&folder, &guest.package)?);
         }
-        for example in &guest.examples {
-            artifacts.push(artifact(&folder.join("examples"), example)?);
+        if !guest.examples.is_empty() {
+            let mut cargo = cargo(workspace, toolchain, "build", [guest]);
+            cargo.args(["--profile", PROFILE]);
+            for example in &guest.examples {
+                cargo.args(["--example", example]);
+            }
+            command::run(&mut cargo)?;
+            for example in &guest.examples {
+                artifacts.push(artifact(&folder.join("examples"), example)?);
+            }
         }
+    }
+    if artifacts.is_empty() {
+        bail!("there is no guest to build: no package builds a cdylib");
     }
     Ok(artifacts)
 }
 
-/// A cargo command over all guests and nothing else, with their target, folder and compiler flags.
-pub(crate) fn cargo(workspace: &Workspace, toolchain: &Toolchain, verb: &str) -> Command {
+/// A cargo command over these guests and nothing else, with their target, folder and compiler flags.
+pub(crate) fn cargo<'a>(
+    workspace: &Workspace,
+    toolchain: &Toolchain,
+    verb: &str,
+    guests: impl IntoIterator<Item = &'a Guest>,
+) -> Command {
     let mut cargo = command::cargo();
-    cargo.current_dir(&workspace.root).args([verb, "--locked"]);
+    cargo
+        .current_dir(&workspace.root)
+        .args([verb, "--locked", "--target", TARGET]);
     // Relative where it can be, so that the command shown is one to type.
-    cargo.args(["--target", TARGET, "--target-dir", "target/components"]);
-    for guest in &workspace.guests {
+    cargo.args(["--target-dir", FOLDER]);
+    for guest in guests {
         cargo.args(["--package", &guest.package]);
     }
     // The encoded form wins over RUSTFLAGS and over configuration, and keeps spaces in paths whole.

@@ -30,7 +30,14 @@ pub(crate) fn run(workspace: &Workspace, toolchain: &Toolchain, year: Option<&Pa
         })
         .transpose()?;
     let mut steps = Steps::default();
-    steps.run("components", || components::build(workspace, toolchain))?;
+    let example = workspace.root.join("examples/flights");
+    let guests = workspace
+        .guests
+        .iter()
+        .filter(|guest| guest.folder.starts_with(&example));
+    steps.run("components", || {
+        components::build(workspace, toolchain, guests)
+    })?;
     steps.run("host", || {
         command::run(command::cargo().current_dir(&workspace.root).args([
             "build",
@@ -41,7 +48,6 @@ pub(crate) fn run(workspace: &Workspace, toolchain: &Toolchain, year: Option<&Pa
         ]))
     })?;
 
-    let example = workspace.root.join("examples/flights");
     let (name, answers) = match year {
         Some(_) => ("year", Answers::Year),
         None => ("week", Answers::Week),

@@ -57,13 +57,15 @@ fn check(
         command::run(whole("clippy").args(["--all-targets", "--", "-D", "warnings"]))
     })?;
     steps.run("lints of the guests", || {
-        command::run(components::cargo(workspace, toolchain, "clippy").args([
-            "--lib",
-            "--examples",
-            "--",
-            "-D",
-            "warnings",
-        ]))
+        command::run(
+            components::cargo(workspace, toolchain, "clippy", &workspace.guests).args([
+                "--lib",
+                "--examples",
+                "--",
+                "-D",
+                "warnings",
+            ]),
+        )
     })?;
     steps.run("documentation", || {
         command::run(
@@ -72,7 +74,9 @@ fn check(
                 .env("RUSTDOCFLAGS", "-D warnings"),
         )
     })?;
-    steps.run("components", || components::build(workspace, toolchain))?;
+    steps.run("components", || {
+        components::build(workspace, toolchain, &workspace.guests)
+    })?;
     // The tests start the host as a program, and `cargo test` alone does not build it.
     steps.run("build of host and tests", || {
         command::run(whole("build").args(["--bins", "--tests"]))

@@ -27,6 +27,8 @@ pub(crate) struct Workspace {
 pub(crate) struct Guest {
     /// The package's name.
     pub(crate) package: String,
+    /// The package's folder.
+    pub(crate) folder: PathBuf,
     /// Whether its library is a component.
     pub(crate) library: bool,
     /// Those of its examples that are components.
@@ -72,12 +74,6 @@ impl Workspace {
             registries,
         })
     }
-
-    /// Where guests are built, apart from the host: another cargo may hold the host's folder. It is
-    /// always inside the workspace, as pipeline files and tests name it by path.
-    pub(crate) fn components(&self) -> PathBuf {
-        self.root.join("target/components")
-    }
 }
 
 impl Guest {
@@ -85,6 +81,9 @@ impl Guest {
     fn from_package(package: &Value) -> Option<Guest> {
         let mut guest = Guest {
             package: package["name"].as_str()?.to_owned(),
+            folder: Path::new(package["manifest_path"].as_str()?)
+                .parent()?
+                .to_owned(),
             library: false,
             examples: Vec::new(),
         };
@@ -133,6 +132,7 @@ mod tests {
             panic!("{} guests", workspace.guests.len());
         };
         assert_eq!(guest.package, "guest-a");
+        assert_eq!(guest.folder, Path::new("/w/a"));
         assert!(guest.library);
         assert_eq!(guest.examples, ["spins"]);
         assert!(
