@@ -32,12 +32,14 @@ struct CheckDocument<'a> {
 ///
 /// When the sandbox can't be set up or nothing can be printed.
 pub fn check(arguments: &CheckArguments, output: OutputFormat) -> anyhow::Result<Outcome> {
-    let runtime = GuestRuntime::new(GuestOptions::default()).context("failed to set the sandbox up")?;
+    let runtime =
+        GuestRuntime::new(GuestOptions::default()).context("failed to set the sandbox up")?;
     let checked: Result<(Pipeline, Vec<Finding>), Vec<Finding>> =
         match config::load(&arguments.pipeline) {
             Err(error) => Err(error.findings),
-            Ok(pipeline) => admit(&pipeline, &runtime)
-                .map(|admission| (pipeline, admission.warnings)),
+            Ok(pipeline) => {
+                admit(&pipeline, &runtime).map(|admission| (pipeline, admission.warnings))
+            }
         };
     let ok = checked.is_ok();
     let findings = match &checked {
@@ -46,7 +48,10 @@ pub fn check(arguments: &CheckArguments, output: OutputFormat) -> anyhow::Result
     };
     match output {
         OutputFormat::Json => print_json(&CheckDocument { ok, findings })?,
-        OutputFormat::Text => print_findings(findings, checked.as_ref().ok().map(|(pipeline, _)| pipeline))?,
+        OutputFormat::Text => print_findings(
+            findings,
+            checked.as_ref().ok().map(|(pipeline, _)| pipeline),
+        )?,
     }
     Ok(if ok { Outcome::Done } else { Outcome::Failed })
 }

@@ -97,7 +97,9 @@ pub fn main(open_storage: &OpenStorage) -> ExitCode {
     let outcome = match &cli.command {
         Command::Run(arguments) => run::run(arguments, cli.output, &logs, open_storage),
         Command::Check(arguments) => check::check(arguments, cli.output),
-        Command::Inspect(arguments) => inspect::inspect(arguments, cli.output),
+        Command::Inspect(arguments) => {
+            inspect::inspect(arguments, cli.output).map(|()| Outcome::Done)
+        }
     };
     match outcome {
         Ok(outcome) => outcome.exit_code(),

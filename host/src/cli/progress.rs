@@ -29,11 +29,10 @@ impl<'a> ProgressView<'a> {
         clock: &'a dyn Clock,
     ) -> ProgressView<'a> {
         let bar = logs.is_terminal().then(|| {
-            let style = ProgressStyle::with_template(
-                "{bar:40} {percent:>3} %  {msg}  {elapsed_precise}",
-            )
-            .expect("the template is constant")
-            .progress_chars("=> ");
+            let style =
+                ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}  {elapsed_precise}")
+                    .expect("the template is constant")
+                    .progress_chars("=> ");
             let bar = ProgressBar::new(progress.read().source_total_bytes).with_style(style);
             logs.bars().add(bar)
         });

@@ -18,6 +18,7 @@ use crate::controller::admission::admit;
 use crate::controller::registry::RegistryError;
 use crate::controller::{Controller, ControllerError};
 use crate::guest::{GuestOptions, GuestRuntime};
+use crate::sink;
 use crate::storage::{Storage, StorageError};
 use crate::telemetry::LogOutput;
 use crate::types::finding::Finding;
@@ -120,8 +121,12 @@ fn data_directory(pipeline: &Pipeline, arguments: &RunArguments) -> anyhow::Resu
             .unwrap_or(Path::new("."))
             .join(DATA_DIRECTORY_NAME),
     };
-    std::fs::create_dir_all(&directory)
-        .with_context(|| format!("failed to create the data directory {}", directory.display()))?;
+    std::fs::create_dir_all(&directory).with_context(|| {
+        format!(
+            "failed to create the data directory {}",
+            directory.display()
+        )
+    })?;
     directory
         .canonicalize()
         .with_context(|| format!("failed to find the data directory {}", directory.display()))
@@ -197,9 +202,7 @@ fn conflict(error: &dyn std::error::Error, logs: &LogOutput) -> Outcome {
 fn notice_stdout_sinks(pipeline: &Pipeline, logs: &LogOutput) {
     for (name, sink) in &pipeline.sinks {
         if matches!(sink.connector, SinkConnector::Stdout) {
-            logs.print_line(&format!(
-                "sink {name} writes to standard output at least once: after a crash some rows come again"
-            ));
+            logs.print_line(&format!("sink {name}: {}", sink::stdout::NOTICE));
         }
     }
 }
@@ -213,11 +216,15 @@ fn report_failures(
     let last = failures.pop();
     for (job, error) in failures {
         let error = anyhow::Error::new(error);
-        logs.print_line(&format!("error: job {job} of pipeline {}: {error:#}", pipeline.name));
+        logs.print_line(&format!(
+            "error: job {job} of pipeline {}: {error:#}",
+            pipeline.name
+        ));
     }
     match last {
-        Some((job, error)) => anyhow::Error::new(error)
-            .context(format!("job {job} of pipeline {}", pipeline.name)),
+        Some((job, error)) => {
+            anyhow::Error::new(error).context(format!("job {job} of pipeline {}", pipeline.name))
+        }
         None => anyhow::anyhow!("pipeline {} failed without a word", pipeline.name),
     }
 }
@@ -243,7 +250,11 @@ fn summarise(
     logs.print_line(&format!(
         "pipeline {} {}: {} records in {:.2} s ({rate:.0} records/s), {} epochs, {} rows out",
         pipeline.name,
-        if finished { "completed" } else { "stopped; run it again to go on" },
+        if finished {
+            "completed"
+        } else {
+            "stopped; run it again to go on"
+        },
         progress.source_records,
         elapsed.as_secs_f64(),
         progress.epochs,

@@ -134,7 +134,9 @@ pub fn read_component(path: &Path) -> Result<Vec<u8>, String> {
     }
     if metadata.len() > COMPONENT_BYTES_MAX {
         let size = metadata.len();
-        return Err(format!("has {size} bytes, the limit is {COMPONENT_BYTES_MAX}"));
+        return Err(format!(
+            "has {size} bytes, the limit is {COMPONENT_BYTES_MAX}"
+        ));
     }
     std::fs::read(path).map_err(can_not)
 }
@@ -160,8 +162,18 @@ fn check_place(
         );
     }
     let sides = [
-        ("inputs", options.lines.inputs, &options.inputs, &description.inputs),
-        ("outputs", options.lines.outputs, &options.outputs, &description.outputs),
+        (
+            "inputs",
+            options.lines.inputs,
+            &options.inputs,
+            &description.inputs,
+        ),
+        (
+            "outputs",
+            options.lines.outputs,
+            &options.outputs,
+            &description.outputs,
+        ),
     ];
     for (side, line, written, declared) in sides {
         let missing = difference(declared, written);
@@ -171,7 +183,10 @@ fn check_place(
         }
         let mut parts = Vec::new();
         if !unknown.is_empty() {
-            parts.push(format!("the component does not know {}", unknown.join(", ")));
+            parts.push(format!(
+                "the component does not know {}",
+                unknown.join(", ")
+            ));
         }
         if !missing.is_empty() {
             parts.push(format!("{} is missing here", missing.join(", ")));
@@ -201,7 +216,7 @@ fn warn_of_impurity(
     computation: &Computation,
     findings: &mut Vec<Finding>,
 ) {
-    for warning in computation.warnings() {
+    for warning in &computation.verdicts().warnings {
         findings.push(Finding::warning(
             &pipeline.file,
             options.lines.grants,

@@ -116,7 +116,7 @@ fn intent(pipeline: &Pipeline, admission: &Admission) -> Intent {
         sources: pipeline
             .sources
             .iter()
-            .map(|(name, options)| (name.clone(), source::identity(options)))
+            .map(|(name, options)| (name.clone(), source::describe_identity(&options.connector)))
             .collect(),
         streams,
     }

@@ -9,7 +9,7 @@ use crate::controller::graph::{JobHead, JobShape, job_shapes, transforms_reading
 use crate::controller::registry::Registration;
 use crate::guest::{GuestError, GuestRuntime};
 use crate::sink;
-use crate::source::{self, SourceError};
+use crate::source::{self, OnChange, SourceError};
 use crate::storage::{Storage, StorageError, leases, rows};
 use crate::types::ids::{LaneId, PartitionId};
 use crate::types::lease::Lease;
@@ -73,6 +73,9 @@ pub fn plan(
     Ok(plans)
 }
 
+/// For each stream, which of a job's sinks take it.
+type SinkPlaces<'s> = BTreeMap<&'s str, Vec<usize>>;
+
 struct Planner<'a> {
     pipeline: &'a Pipeline,
     admission: &'a Admission,
@@ -106,6 +109,7 @@ impl Planner<'_> {
         }
         let (sinks, places) = self.sinks(shape)?;
         let streams = shape.streams.iter().map(|stream| StreamPlan {
+            name: stream.clone(),
             id: self.registration.streams[stream],
             readers: transforms_reading(self.pipeline, stream)
                 .map(|name| self.registration.computations[name].clone())
@@ -128,17 +132,15 @@ impl Planner<'_> {
 
     /// A computation in the chain of a job. Streams are found by the names that the component
     /// declares. A map may have inputs that other jobs feed: in this chain they stay silent.
-    fn node(
-        &self,
-        shape: &JobShape,
-        name: &str,
-        is_map: bool,
-    ) -> Result<NodePlan, PlacementError> {
+    fn node(&self, shape: &JobShape, name: &str, is_map: bool) -> Result<NodePlan, PlacementError> {
         let admitted = &self.admission.computations[name];
-        let computation = admitted.instance(self.runtime).map_err(|error| PlacementError::Guest {
-            computation: name.to_owned(),
-            source: Box::new(error),
-        })?;
+        let computation =
+            admitted
+                .instance(self.runtime)
+                .map_err(|error| PlacementError::Guest {
+                    computation: name.to_owned(),
+                    source: Box::new(error),
+                })?;
         let place = |stream: &String| shape.place_of(stream);
         let description = &admitted.description;
         Ok(NodePlan {
@@ -164,7 +166,11 @@ impl Planner<'_> {
     ) -> Result<InputPlan, PlacementError> {
         let position = rows::read_source_position(self.storage, partition)?;
         let options = &self.pipeline.sources[name];
-        let source = source::open(name, options, position.as_deref(), accept_change)?;
+        let on_change = match accept_change {
+            true => OnChange::StartOver,
+            false => OnChange::Refuse,
+        };
+        let source = source::open(&options.connector, position.as_deref(), on_change)?;
         Ok(InputPlan::Source(source))
     }
 
@@ -174,7 +180,11 @@ impl Planner<'_> {
         let description = &self.admission.computations[transform].description;
         let mut lanes = Vec::new();
         for (input, stream) in description.inputs.iter().enumerate() {
-            for shape in self.shapes.iter().filter(|shape| shape.place_of(stream).is_some()) {
+            for shape in self
+                .shapes
+                .iter()
+                .filter(|shape| shape.place_of(stream).is_some())
+            {
                 for producer in self.partitions(&shape.head) {
                     lanes.push(LanePlan {
                         lane: LaneId {
@@ -191,12 +201,12 @@ impl Planner<'_> {
     }
 
     /// The sinks that a job feeds, and which of them take each stream.
-    fn sinks(
+    fn sinks<'s>(
         &self,
-        shape: &JobShape,
-    ) -> Result<(Vec<SinkPlan>, BTreeMap<&str, Vec<usize>>), PlacementError> {
+        shape: &'s JobShape,
+    ) -> Result<(Vec<SinkPlan>, SinkPlaces<'s>), PlacementError> {
         let mut plans = Vec::new();
-        let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        let mut places = SinkPlaces::new();
         for (name, options) in &self.pipeline.sinks {
             let taken: Vec<&String> = shape
                 .streams

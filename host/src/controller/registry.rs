@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::storage::leases::{Counter, allocate};
 use crate::storage::{CatalogChange, CatalogOutcome, Storage, StorageError, keys};

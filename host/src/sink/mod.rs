@@ -11,6 +11,18 @@
 pub mod file;
 pub mod stdout;
 
+use crate::sink::file::FileSink;
+use crate::sink::stdout::StdoutSink;
+use crate::types::pipeline::SinkConnector;
+
+/// A sink for the connector that a pipeline names.
+pub fn open(connector: &SinkConnector) -> Box<dyn Sink> {
+    match connector {
+        SinkConnector::File { .. } => Box::new(FileSink::new()),
+        SinkConnector::Stdout => Box::new(StdoutSink::new()),
+    }
+}
+
 /// Takes messages epoch by epoch. The order of calls is: any number of `add`, then one `seal` or
 /// `abort`, then the next epoch.
 pub trait Sink: Send {

@@ -15,9 +15,10 @@ use crate::storage::{
 };
 use crate::types::epoch::{
     ChunkMessages, EpochCommit, EpochRecord, FrontierAdvance, Head, LaneChunk, LaneTrim,
-    SinkAppend, StateChange, key_hash,
+    SinkAppend, StateChange,
 };
 use crate::types::ids::{EpochId, LaneId, PartitionId, SinkFileId, StreamId};
+use crate::types::key::key_hash;
 use crate::types::lease::Lease;
 
 /// Fresh storage, and what the suite can't know about it.

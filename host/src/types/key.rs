@@ -41,7 +41,10 @@ mod tests {
     #[test]
     fn the_hash_is_the_same_for_ever() {
         assert_eq!(key_hash(b""), 0x2d06_8005_38d3_94c2);
-        assert_eq!(key_hash(b"UA@EWR"), xxhash_rust::xxh3::xxh3_64_with_seed(b"UA@EWR", 0));
+        assert_eq!(
+            key_hash(b"UA@EWR"),
+            xxhash_rust::xxh3::xxh3_64_with_seed(b"UA@EWR", 0)
+        );
     }
 
     #[test]

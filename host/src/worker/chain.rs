@@ -91,7 +91,12 @@ impl Chain {
         for map in &mut self.maps {
             for (batch, items) in map_batches(&self.streams, &map.inputs, &self.limits) {
                 let (_, call) = call_guest(map, batch, &items, epoch)?;
-                distribute(&call.effects.outputs, &items, &map.outputs, &mut self.streams);
+                distribute(
+                    &call.effects.outputs,
+                    &items,
+                    &map.outputs,
+                    &mut self.streams,
+                );
             }
         }
         Ok(())
@@ -142,7 +147,12 @@ impl Chain {
         batch.watermarks = vec![0; node.computation.description().inputs.len()];
         let (batch, call) = call_guest(node, batch, &items, epoch)?;
         states.apply(&batch.keys, &call.effects.states);
-        distribute(&call.effects.outputs, &items, &node.outputs, &mut self.streams);
+        distribute(
+            &call.effects.outputs,
+            &items,
+            &node.outputs,
+            &mut self.streams,
+        );
         Ok(())
     }
 }

@@ -12,7 +12,9 @@ use crate::worker::input::ItemLocation;
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
     /// A component failed.
-    #[error("computation {computation} failed in epoch {epoch} of partition {partition}, at {location}")]
+    #[error(
+        "computation {computation} failed in epoch {epoch} of partition {partition}, at {location}"
+    )]
     Guest {
         /// The computation.
         computation: String,
@@ -40,7 +42,9 @@ pub enum JobError {
     #[error("the epoch was refused; nothing of it is visible")]
     Refused(#[source] Refusal),
     /// The store could not tell whether the epoch was committed; the next run finds out.
-    #[error("whether epoch {epoch} of partition {partition} was committed is unknown; the next run goes on from what was")]
+    #[error(
+        "whether epoch {epoch} of partition {partition} was committed is unknown; the next run goes on from what was"
+    )]
     OutcomeUnknown {
         /// The partition.
         partition: PartitionId,
@@ -51,7 +55,9 @@ pub enum JobError {
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// The job's thread panicked: a defect of the host.
-    #[error("the job's thread panicked: {message}; this is a defect of tidelock, please report it with its log")]
+    #[error(
+        "the job's thread panicked: {message}; this is a defect of tidelock, please report it with its log"
+    )]
     Panicked {
         /// What it said.
         message: String,

@@ -7,14 +7,18 @@ use crate::engine::epoch::BatchRoom;
 use crate::engine::lane::Frontier;
 use crate::engine::stream::InputMessages;
 use crate::source::{PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords};
-use crate::storage::{Storage, StorageError, rows};
+use crate::storage::rows::{self, ChunkLimit};
+use crate::storage::{Storage, StorageError};
 use crate::types::epoch::{ChunkMessages, FrontierAdvance};
 use crate::types::ids::{EpochId, LaneId, MessageId};
 use crate::worker::board::{LaneBoard, LaneNews};
 use crate::worker::plan::LanePlan;
 
-/// How many bytes of chunks are read from storage at a time, for each lane.
-const CHUNK_READ_BYTES_MAX: usize = 16 << 20;
+/// How much of a lane is read from storage at a time.
+const CHUNKS_READ: ChunkLimit = ChunkLimit {
+    chunks: 1_024,
+    bytes: 16 << 20,
+};
 
 /// Records of a source.
 pub struct SourceInput {
@@ -57,11 +61,6 @@ impl SourceInput {
             event_times: vec![0; payloads.len()],
             payloads,
         })
-    }
-
-    /// Whether the source is finite and at its end.
-    pub fn is_ended(&self) -> bool {
-        self.ended
     }
 
     /// The position behind the last record, encoded.
@@ -175,7 +174,10 @@ impl LanesInput {
 
     /// The frontiers that have moved since the last commit.
     pub fn advances(&self) -> Vec<FrontierAdvance> {
-        let moved = self.lanes.iter().filter(|lane| lane.frontier != lane.committed);
+        let moved = self
+            .lanes
+            .iter()
+            .filter(|lane| lane.frontier != lane.committed);
         moved
             .map(|lane| FrontierAdvance {
                 lane: lane.plan.lane,
@@ -223,7 +225,7 @@ impl LaneInput {
             return Ok(false);
         }
         let from = self.read.next();
-        let chunks = rows::read_chunks(storage, self.plan.lane, from, CHUNK_READ_BYTES_MAX)?;
+        let chunks = rows::read_chunks(storage, self.plan.lane, from, CHUNKS_READ)?;
         let Some((newest, _)) = chunks.last() else {
             // The newest chunks were passed and trimmed before.
             self.read = written;

@@ -12,10 +12,13 @@ use crate::engine::epoch::{EpochIdentity, OpenEpoch, SealedParts};
 use crate::engine::lane::KeptChunks;
 use crate::engine::state::STATE_CACHE_BYTES_MAX;
 use crate::engine::stream::InputMessages;
+use crate::sink::{Sealed, SinkError, SinkMessage};
 use crate::storage::{CommitOutcome, Storage, StorageError, rows};
 use crate::types::epoch::{EpochCommit, Head, LaneTrim};
 use crate::types::ids::{EpochId, LaneId};
 use crate::types::key::{key_hash, partition_of};
+use crate::types::lease::Lease;
+use crate::types::pipeline::EpochLimits;
 use crate::worker::board::{LaneBoard, LaneNews};
 use crate::worker::chain::{Chain, ChainError};
 use crate::worker::error::JobError;
@@ -27,8 +30,8 @@ use crate::worker::progress::RunProgress;
 pub struct Job {
     name: String,
     identity: EpochIdentity,
-    lease: crate::types::lease::Lease,
-    limits: crate::types::pipeline::EpochLimits,
+    lease: Lease,
+    limits: EpochLimits,
     input: JobInput,
     chain: Chain,
     streams: Vec<StreamPlan>,
@@ -85,7 +88,9 @@ impl AnnouncedJob {
     pub fn announce(plan: JobPlan, context: JobContext) -> Result<AnnouncedJob, StorageError> {
         let mut lanes_written = BTreeMap::new();
         for lane in plan.lanes_written() {
-            let kept = KeptChunks::restored(rows::chunk_epochs(&*context.storage, lane)?);
+            let (first, end) = (EpochId::NONE, EpochId(u64::MAX));
+            let epochs = rows::chunk_epochs(&*context.storage, lane, first, end)?;
+            let kept = KeptChunks::restored(epochs);
             context.board.open(lane, kept.newest());
             lanes_written.insert(lane, kept);
         }
@@ -223,7 +228,12 @@ impl Job {
             }
             for sink in &stream.sinks {
                 self.sink_rows += 1;
-                if let Err(error) = self.sinks[*sink].sink.add(messages.payloads.get(at)) {
+                let message = SinkMessage {
+                    stream: &stream.name,
+                    index,
+                    payload: messages.payloads.get(at),
+                };
+                if let Err(error) = self.sinks[*sink].sink.add(message) {
                     sink_error.get_or_insert((*sink, error));
                 }
             }
@@ -267,8 +277,8 @@ impl Job {
         }
         for place in 0..self.sinks.len() {
             match self.sinks[place].sink.seal() {
-                Ok(None) => {}
-                Ok(Some(bytes)) => {
+                Ok(Sealed::Nothing) => {}
+                Ok(Sealed::Append(bytes)) => {
                     let file = self.sinks[place].file.expect("only file sinks yield bytes");
                     parts.appends.push((file, bytes));
                 }
@@ -358,7 +368,7 @@ impl Job {
         Ok(JobEnd::Finished)
     }
 
-    fn sink_failed(&self, place: usize, error: crate::sink::SinkError) -> JobError {
+    fn sink_failed(&self, place: usize, error: SinkError) -> JobError {
         JobError::Sink {
             sink: self.sinks[place].name.clone(),
             source: error,

@@ -2,9 +2,9 @@
 //! and never run inside an asynchronous task.
 
 pub mod board;
-mod chain;
+pub mod chain;
 pub mod error;
-mod input;
+pub mod input;
 pub mod job;
 pub mod plan;
 pub mod progress;

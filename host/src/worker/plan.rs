@@ -65,6 +65,8 @@ pub struct NodePlan {
 /// A stream written inside the job, and who takes it outside the chain.
 #[derive(Debug, Clone)]
 pub struct StreamPlan {
+    /// Its name.
+    pub name: String,
     /// Its number in the store.
     pub id: StreamId,
     /// The partitions of each transform that reads it.

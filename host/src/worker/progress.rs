@@ -42,21 +42,33 @@ impl RunProgress {
     /// A source is about to be read from where it stands.
     pub fn source_opened(&self, progress: SourceProgress) {
         let total = progress.total_bytes.unwrap_or(0);
-        self.counters.source_total_bytes.fetch_add(total, Ordering::Relaxed);
-        self.counters.source_done_bytes.fetch_add(progress.done_bytes, Ordering::Relaxed);
+        self.counters
+            .source_total_bytes
+            .fetch_add(total, Ordering::Relaxed);
+        self.counters
+            .source_done_bytes
+            .fetch_add(progress.done_bytes, Ordering::Relaxed);
     }
 
     /// An epoch that read from a source was committed.
     pub fn source_advanced(&self, records: u64, done_bytes: u64) {
-        self.counters.source_records.fetch_add(records, Ordering::Relaxed);
-        self.counters.source_done_bytes.fetch_add(done_bytes, Ordering::Relaxed);
+        self.counters
+            .source_records
+            .fetch_add(records, Ordering::Relaxed);
+        self.counters
+            .source_done_bytes
+            .fetch_add(done_bytes, Ordering::Relaxed);
     }
 
     /// An epoch was committed.
     pub fn epoch_committed(&self, messages: u64, sink_rows: u64) {
         self.counters.epochs.fetch_add(1, Ordering::Relaxed);
-        self.counters.messages.fetch_add(messages, Ordering::Relaxed);
-        self.counters.sink_rows.fetch_add(sink_rows, Ordering::Relaxed);
+        self.counters
+            .messages
+            .fetch_add(messages, Ordering::Relaxed);
+        self.counters
+            .sink_rows
+            .fetch_add(sink_rows, Ordering::Relaxed);
     }
 
     /// The counters now.
