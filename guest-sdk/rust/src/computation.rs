@@ -102,6 +102,11 @@ pub trait Transform: Sized {
 
 /// Every [`Map`] and every [`Transform`], behind the contract. `K` only tells the two apart, and
 /// the compiler finds it by itself.
+///
+/// ```compile_fail,E0277
+/// struct Neither;
+/// tidelock_guest::export!(Neither);
+/// ```
 #[diagnostic::on_unimplemented(message = "`{Self}` implements neither `Map` nor `Transform`")]
 pub trait Computation<K> {
     /// What the component says of itself.

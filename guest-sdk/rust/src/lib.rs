@@ -6,6 +6,52 @@
 //! component by `cargo build --target wasm32-wasip2` in a crate with `crate-type = ["cdylib",
 //! "rlib"]`, and tested natively, without WebAssembly, on the [`testing::TestBench`].
 //!
+//! This one counts the messages of each key:
+//!
+//! ```
+//! use tidelock_guest::prelude::*;
+//!
+//! #[derive(Streams)]
+//! pub enum Inputs { Words }
+//!
+//! #[derive(Streams)]
+//! pub enum Outputs { Counts }
+//!
+//! #[derive(State)]
+//! pub struct Keyed { count: Value<u64> }
+//!
+//! pub struct CountWords;
+//!
+//! impl Transform for CountWords {
+//!     type Parameters = NoParameters;
+//!     type Inputs = Inputs;
+//!     type Outputs = Outputs;
+//!     type Timers = NoTimers;
+//!     type State = Keyed;
+//!
+//!     fn new(_: NoParameters) -> Result<Self> { Ok(CountWords) }
+//!
+//!     fn on_message(&self, _: &Message<Inputs>, state: &mut Keyed, effects: &mut Effects<Outputs>) -> Result<()> {
+//!         let count = state.count.get_or_default()?;
+//!         *count += 1;
+//!         effects.emit(Outputs::Counts).json(count)
+//!     }
+//! }
+//!
+//! export!(CountWords);
+//! # fn main() -> Result<()> {
+//! # let mut bench = tidelock_guest::testing::TestBench::<CountWords>::new("{}")?;
+//! # for word in ["tide", "lock", "tide"] {
+//! #     bench.send("words", word, Timestamp(0), "");
+//! # }
+//! # bench.run()?;
+//! # assert_eq!(bench.payloads("counts"), ["1", "1", "2"]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Parameters, timers, logs, and a test
+//!
 //! This one keeps the mean delay of each key, warns of great ones, and forgets a key after a day of
 //! silence:
 //!
@@ -114,6 +160,19 @@
 //! assert_eq!(bench.logs()[1].text, "UA@EWR fell silent");
 //! # Ok(())
 //! # }
+//! ```
+//!
+//! A stream that is not declared does not compile:
+//!
+//! ```compile_fail,E0599
+//! use tidelock_guest::prelude::*;
+//!
+//! #[derive(Streams)]
+//! pub enum Outputs { Counts }
+//!
+//! pub fn misspelt<I: Streams>(message: &Message<I>, effects: &mut Effects<Outputs>) {
+//!     effects.emit(Outputs::Count).bytes(message.payload());
+//! }
 //! ```
 //!
 //! # What keeps results right

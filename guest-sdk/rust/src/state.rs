@@ -29,6 +29,18 @@ use crate::error::{Error, Result};
 ///     digest: Value<[u8; 32]>,
 /// }
 /// ```
+///
+/// A codec that can't write the type does not compile:
+///
+/// ```compile_fail,E0277
+/// use tidelock_guest::{Bytes, State, Value};
+///
+/// #[derive(State)]
+/// struct Seen {
+///     #[state(codec = Bytes)]
+///     count: Value<u64>,
+/// }
+/// ```
 pub trait State: Sized {
     /// What the host is told, in the order of the fields.
     #[doc(hidden)]

@@ -17,6 +17,17 @@
 ///
 /// assert_eq!(Outputs::NAMES, ["statistics", "late-alerts"]);
 /// ```
+///
+/// Two streams of one name do not compile:
+///
+/// ```compile_fail
+/// #[derive(tidelock_guest::Streams)]
+/// enum Outputs {
+///     Alerts,
+///     #[stream(name = "alerts")]
+///     Statistics,
+/// }
+/// ```
 pub trait Streams: Sized + 'static {
     /// Their names, in the order of the variants.
     const NAMES: &'static [&'static str];

@@ -1,5 +1,6 @@
 //! What an author may rely on, shown on one computation that follows commands in its messages.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,9 @@ struct Keyed {
     words: Value<Vec<String>>,
     #[state(codec = Bytes)]
     raw: Value<Vec<u8>>,
+    /// Not to be written as JSON once it has an entry: its keys are no strings.
+    #[state(codec = Json)]
+    pairs: Value<BTreeMap<(u8, u8), u8>>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -52,9 +56,10 @@ enum Command {
     Cancel,
     WrongDomain,
     NoEncoding,
+    Pair,
 }
 use Command::{
-    Cancel, CancelAt, Clear, Count, Fail, Hear, NoEncoding, Raw, Retag, Say, SetAfter, SetAt,
+    Cancel, CancelAt, Clear, Count, Fail, Hear, NoEncoding, Pair, Raw, Retag, Say, SetAfter, SetAt,
     ShowRaw, WrongDomain,
 };
 
@@ -111,9 +116,12 @@ impl Transform for Obedient {
                 .set_after(Duration::from_millis(ms))?,
             Cancel => effects.timer(Alarms::System).cancel()?,
             WrongDomain => effects.timer(Alarms::System).set_at(Timestamp(1))?,
+            Pair => {
+                state.pairs.get_or_default()?.insert((1, 2), 3);
+            }
             NoEncoding => {
                 // A map whose keys are no strings is no JSON: the output fails half written.
-                let value = std::collections::BTreeMap::from([((1, 2), 3)]);
+                let value = BTreeMap::from([((1, 2), 3)]);
                 let refused = effects.emit(Outputs::Answers).json(&value);
                 effects.warn(refused.expect_err("it has no encoding").to_string());
                 effects.emit(Outputs::Answers).bytes("whole");
@@ -343,6 +351,19 @@ fn an_output_without_encoding_leaves_nothing_behind() {
         bench.logs()[0].text,
         "a message to stream \"answers\": key must be a string"
     );
+}
+
+#[test]
+fn a_state_without_encoding_fails_the_item_that_made_it() {
+    let mut bench = Bench::new("{}").expect("no parameters");
+    for command in [Count, Pair, Count] {
+        send(&mut bench, "a", &command);
+    }
+    let failure = bench.run().expect_err("the second one made it");
+    let item = failure.item.expect("an item is to blame");
+    assert!(item.contains("pair"), "{item}");
+    assert_eq!(failure.reason, "state \"pairs\": key must be a string");
+    assert_eq!(bench.payloads("answers"), ["1"]);
 }
 
 #[test]
