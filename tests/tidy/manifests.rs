@@ -2,60 +2,57 @@
 
 use std::iter;
 
+use toml::{Table, Value};
+
 use crate::check;
 use crate::files::File;
 
+/// What a package inherits from the workspace.
+const INHERITED: [&str; 4] = ["version", "edition", "rust-version", "license"];
+
 fn versions_outside_the_workspace_manifest(files: &[File]) -> Vec<String> {
     let mut found = Vec::new();
-    for file in files {
-        if !file.path.ends_with("/Cargo.toml") {
-            continue;
-        }
-        let manifest: toml::Table = match file.text.parse() {
+    for file in files
+        .iter()
+        .filter(|file| file.path.ends_with("/Cargo.toml"))
+    {
+        let manifest: Table = match file.text.parse() {
             Ok(manifest) => manifest,
             Err(error) => {
                 found.push(file.at(1, &format!("is not a manifest: {error}")));
                 continue;
             }
         };
-        for key in ["version", "edition", "rust-version", "license"] {
-            if manifest
-                .get("package")
-                .and_then(|package| package.get(key))
-                .is_some_and(|v| !inherited(v))
-            {
-                found.push(file.at(
-                    1,
-                    &format!("`{key}` is named in the workspace's manifest, once"),
-                ));
+        let package = manifest.get("package").and_then(Value::as_table);
+        for (key, value) in package.into_iter().flatten() {
+            let inherited = value.get("workspace").is_some();
+            if INHERITED.contains(&key.as_str()) && !inherited {
+                found.push(file.at(1, &format!("`{key}` belongs into the workspace's manifest")));
             }
         }
-        let targets = manifest.get("target").and_then(toml::Value::as_table);
-        let platforms = targets
-            .into_iter()
-            .flat_map(toml::Table::values)
-            .filter_map(toml::Value::as_table);
-        for table in iter::once(&manifest).chain(platforms) {
-            for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
-                let dependencies = table.get(kind).and_then(toml::Value::as_table);
-                for (name, value) in dependencies.into_iter().flatten() {
-                    if !inherited(value) {
-                        found.push(file.at(
-                            1,
-                            &format!(
-                                "the version of `{name}` belongs into the workspace's manifest"
-                            ),
-                        ));
-                    }
-                }
+        for (name, dependency) in dependencies(&manifest) {
+            if dependency.is_str() || dependency.get("version").is_some() {
+                let message =
+                    format!("the version of `{name}` belongs into the workspace's manifest");
+                found.push(file.at(1, &message));
             }
         }
     }
     found
 }
 
-fn inherited(value: &toml::Value) -> bool {
-    value.get("workspace").and_then(toml::Value::as_bool) == Some(true)
+/// Dependencies of every kind, on every platform.
+fn dependencies(manifest: &Table) -> impl Iterator<Item = (&String, &Value)> {
+    let platforms = manifest.get("target").and_then(Value::as_table);
+    let platforms = platforms.into_iter().flat_map(Table::values);
+    iter::once(manifest)
+        .chain(platforms.filter_map(Value::as_table))
+        .flat_map(|table| {
+            ["dependencies", "dev-dependencies", "build-dependencies"]
+                .into_iter()
+                .filter_map(|kind| table.get(kind).and_then(Value::as_table))
+        })
+        .flatten()
 }
 
 #[test]
@@ -71,7 +68,7 @@ fn versions_are_named_once() {
     check_manifest("[dev-dependencies]\nserde = { version = \"1.0\" }");
     check_manifest("[target.'cfg(unix)'.dependencies]\nlibc = \"0.2\"");
     check_manifest("[package]\nversion = \"0.1.0\"");
-    let inherits = "[package]\nversion.workspace = true\n[dependencies]\nserde = { workspace = true, features = [\"rc\"] }";
+    let inherits = "[package]\nversion.workspace = true\n[dependencies]\nserde = { workspace = true, features = [\"rc\"] }\nsibling = { path = \"../sibling\" }";
     let inherits = File::new("host/Cargo.toml", inherits);
     assert!(versions_outside_the_workspace_manifest(&[inherits]).is_empty());
 }

@@ -11,7 +11,7 @@ use crate::toolchain::{TARGET, Toolchain};
 use crate::workspace::{Guest, Workspace};
 
 /// The cargo profile for components.
-const PROFILE: &str = "component";
+pub(crate) const PROFILE: &str = "component";
 
 /// Their target folder, always inside the workspace: pipeline files and tests name it by path.
 const FOLDER: &str = "target/components";

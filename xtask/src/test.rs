@@ -2,7 +2,8 @@
 //! the first step that fails, and its last lines repeat the test runners' results.
 //!
 //! The order is from quick to slow. Lints and documentation share the metadata of the dependencies;
-//! the host is built once, in the dev profile, together with the tests that start it.
+//! the guests' lints share the macros of the components; the host is built once, in the dev profile,
+//! together with the tests that start it.
 
 use std::process::Command;
 
@@ -58,13 +59,9 @@ fn check(
     })?;
     steps.run("lints of the guests", || {
         command::run(
-            components::cargo(workspace, toolchain, "clippy", &workspace.guests).args([
-                "--lib",
-                "--examples",
-                "--",
-                "-D",
-                "warnings",
-            ]),
+            components::cargo(workspace, toolchain, "clippy", &workspace.guests)
+                .args(["--profile", components::PROFILE, "--lib", "--examples"])
+                .args(["--", "-D", "warnings"]),
         )
     })?;
     steps.run("documentation", || {
