@@ -88,7 +88,7 @@ pub fn run(
     tracing::debug!(pipeline = pipeline.name, "components admitted");
     notice_stdout_sinks(&pipeline, logs);
 
-    let storage = match open_storage(&data.join("store")) {
+    let storage = match open_storage(&data) {
         Err(error @ StorageError::InUse { .. }) => return Ok(conflict(&error, logs)),
         opened => opened.with_context(|| format!("failed to open {}", data.display()))?,
     };

@@ -6,7 +6,7 @@
 //! epochs, in the order of decision, without gap. Only the committer writes to it.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -313,7 +313,8 @@ fn canonical(path: &Path) -> Result<PathBuf, StorageError> {
     })
 }
 
-/// One name for one file: absolute, symbolic links followed. The file itself need not exist.
+/// One name for one file: absolute, symbolic links followed. The file itself need not exist; the
+/// folders above it are made.
 fn normal_form(path: &Path) -> Result<PathBuf, StorageError> {
     if path.exists() {
         return canonical(path);
@@ -324,7 +325,14 @@ fn normal_form(path: &Path) -> Result<PathBuf, StorageError> {
         source,
     })?;
     match (absolute.parent(), absolute.components().next_back()) {
-        (Some(directory), Some(Component::Normal(name))) => Ok(canonical(directory)?.join(name)),
+        (Some(directory), Some(Component::Normal(name))) => {
+            fs::create_dir_all(directory).map_err(|source| StorageError::File {
+                action: "create",
+                path: directory.to_owned(),
+                source,
+            })?;
+            Ok(canonical(directory)?.join(name))
+        }
         _ => Err(StorageError::SinkFile {
             path: path.to_owned(),
             finding: "it names no file".to_owned(),
