@@ -22,6 +22,16 @@ pub fn workspace() -> &'static Path {
 /// If it is not built.
 #[must_use]
 pub fn tidelock() -> PathBuf {
+    program("tidelock")
+}
+
+/// A program of the workspace by its name, of the same profile as the running test.
+///
+/// # Panics
+///
+/// If it is not built.
+#[must_use]
+pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the running test has a path");
     // Cargo puts tests into `deps` beside the programs.
     let folder = test
@@ -29,7 +39,7 @@ pub fn tidelock() -> PathBuf {
         .find(|folder| folder.ends_with("deps"))
         .and_then(Path::parent)
         .unwrap_or_else(|| panic!("{} is not in a target folder", test.display()));
-    built(folder.join("tidelock"), "cargo xtask test")
+    built(folder.join(name), "cargo xtask test")
 }
 
 /// A guest's component by the name of its package or of its example: `flights-parse`.

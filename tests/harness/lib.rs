@@ -13,7 +13,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-pub use crate::artifacts::{component, tidelock, workspace};
+pub use crate::artifacts::{component, program, tidelock, workspace};
 pub use crate::process::{Finished, Running};
 
 /// A temporary folder for one host: its pipeline file, data and output. The folder goes with the value.

@@ -58,7 +58,9 @@ fn f1_the_kill_test_sees_a_broken_commit() {
     let rounds = kill_rounds(&program("broken-host"), seed);
     assert!(rounds.running_epochs_hit > 0, "no kill hit a running epoch");
     assert!(
-        OUTPUTS.iter().any(|name| rounds.outputs[name] != undisturbed[name]),
+        OUTPUTS
+            .iter()
+            .any(|name| rounds.outputs[name] != undisturbed[name]),
         "{} kills of a host that writes its sinks before the commit went unseen",
         rounds.running_epochs_hit
     );
@@ -98,12 +100,20 @@ fn kill_rounds(host: &PathBuf, seed: u64) -> Rounds {
         );
         if hit_a_running_epoch(&killed) {
             running_epochs_hit += 1;
-        } else if !killed.stderr.iter().any(|line| line.contains("epoch opened")) {
+        } else if !killed
+            .stderr
+            .iter()
+            .any(|line| line.contains("epoch opened"))
+        {
             starts_hit += 1;
         }
     }
     let last = start(host, &folder).wait();
-    assert!(last.status.success(), "the last run failed: {:?}", last.stderr);
+    assert!(
+        last.status.success(),
+        "the last run failed: {:?}",
+        last.stderr
+    );
     Rounds {
         running_epochs_hit,
         starts_hit,
@@ -115,7 +125,11 @@ fn kill_rounds(host: &PathBuf, seed: u64) -> Rounds {
 fn hit_a_running_epoch(killed: &Finished) -> bool {
     let mut is_open: BTreeMap<&str, bool> = BTreeMap::new();
     for line in &killed.stderr {
-        let Some(job) = line.split("job{").nth(1).and_then(|rest| rest.split('}').next()) else {
+        let Some(job) = line
+            .split("job{")
+            .nth(1)
+            .and_then(|rest| rest.split('}').next())
+        else {
             continue;
         };
         if line.contains("epoch opened") {

@@ -3,3 +3,7 @@
 
 // What `cargo xtask components` leaves behind.
 mod components;
+// SIGKILL at any moment, and output as if nothing had happened.
+mod kill;
+// The command line as a person uses it.
+mod run;

@@ -62,7 +62,12 @@ fn week() -> Vec<u8> {
 
 /// The first `count` lines of the week.
 fn first_lines(count: usize) -> Vec<u8> {
-    week().split_inclusive(|byte| *byte == b'\n').take(count).flatten().copied().collect()
+    week()
+        .split_inclusive(|byte| *byte == b'\n')
+        .take(count)
+        .flatten()
+        .copied()
+        .collect()
 }
 
 fn run(folder: &TestHost, arguments: &[&str]) -> Finished {
@@ -76,7 +81,11 @@ fn run_ok(folder: &TestHost, arguments: &[&str]) -> Finished {
 }
 
 fn line_count(folder: &TestHost, name: &str) -> usize {
-    folder.read(name).iter().filter(|byte| **byte == b'\n').count()
+    folder
+        .read(name)
+        .iter()
+        .filter(|byte| **byte == b'\n')
+        .count()
 }
 
 #[test]
@@ -89,14 +98,20 @@ fn every_row_of_the_week_equals_the_independent_answer() {
     }
     let text = String::from_utf8(folder.read("tidelock.toml")).expect("the file is text");
     let target = workspace().join("target");
-    folder.write("tidelock.toml", text.replace("../../target", &target.display().to_string()));
+    folder.write(
+        "tidelock.toml",
+        text.replace("../../target", &target.display().to_string()),
+    );
     run_ok(&folder, &[]);
     for name in ["statistics", "alerts", "cancelled", "rejected"] {
         let expected = example.join(format!("expected/{name}.jsonl"));
         let expected = std::fs::read(&expected).expect("the answers are kept beside the example");
         let found = folder.read(&format!("out/{name}.jsonl"));
         let lines = |bytes: &[u8]| -> Vec<String> {
-            String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect()
+            String::from_utf8_lossy(bytes)
+                .lines()
+                .map(str::to_owned)
+                .collect()
         };
         for (row, (found, expected)) in lines(&found).iter().zip(&lines(&expected)).enumerate() {
             assert_eq!(found, expected, "row {} of {name}", row + 1);
@@ -140,14 +155,20 @@ fn changed_parameters_are_refused_with_both_values_until_accepted() {
     let refused = run(&folder, &[]);
     assert_eq!(refused.status.code(), Some(5));
     let said = refused.stderr.join("\n");
-    for part in ["parameters of computation delays", "180", "60", "--accept-change"] {
+    for part in [
+        "parameters of computation delays",
+        "180",
+        "60",
+        "--accept-change",
+    ] {
         assert!(said.contains(part), "{part} is missing in: {said}");
     }
     folder.write("flights.csv", first_lines(200));
     run_ok(&folder, &["--accept-change"]);
     // The states went on: the last row counts both runs.
     run_ok(&folder, &[]);
-    let rows = line_count(&folder, "out/statistics.jsonl") + line_count(&folder, "out/others.jsonl");
+    let rows =
+        line_count(&folder, "out/statistics.jsonl") + line_count(&folder, "out/others.jsonl");
     assert_eq!(rows, 199, "every line but the header became one row");
 }
 
@@ -166,7 +187,8 @@ fn a_replaced_source_is_refused_until_accepted_and_then_read_from_its_beginning(
     assert_eq!(refused.status.code(), Some(5), "{:?}", refused.stderr);
     assert!(refused.stderr.join("\n").contains("--accept-change"));
     run_ok(&folder, &["--accept-change"]);
-    let rows = line_count(&folder, "out/statistics.jsonl") + line_count(&folder, "out/others.jsonl");
+    let rows =
+        line_count(&folder, "out/statistics.jsonl") + line_count(&folder, "out/others.jsonl");
     assert_eq!(rows, 2 * 99);
 }
 
@@ -176,7 +198,11 @@ fn a_sink_file_that_others_wrote_to_stops_the_run_before_it_begins() {
     folder.write("out/alerts.jsonl", "somebody else's\n");
     let refused = run(&folder, &[]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(refused.stderr.join("\n").contains("alerts.jsonl"), "{:?}", refused.stderr);
+    assert!(
+        refused.stderr.join("\n").contains("alerts.jsonl"),
+        "{:?}",
+        refused.stderr
+    );
     assert_eq!(folder.read("out/alerts.jsonl"), b"somebody else's\n");
 }
 
@@ -192,14 +218,21 @@ fn a_data_directory_in_use_is_a_conflict_that_names_its_holder() {
         return;
     }
     assert_eq!(second.status.code(), Some(5), "{:?}", second.stderr);
-    assert!(second.stderr.join("\n").contains(&holder), "{:?}", second.stderr);
+    assert!(
+        second.stderr.join("\n").contains(&holder),
+        "{:?}",
+        second.stderr
+    );
 }
 
 #[test]
 fn a_failing_computation_names_itself_the_line_and_the_reason() {
     let folder = flights(&first_lines(10));
     let spoiled = String::from_utf8(folder.read("tidelock.toml")).expect("the file is text");
-    folder.write("tidelock.toml", spoiled.replace("alert_minutes = 180", "alert = 180"));
+    folder.write(
+        "tidelock.toml",
+        spoiled.replace("alert_minutes = 180", "alert = 180"),
+    );
     let failed = run(&folder, &[]);
     assert_eq!(failed.status.code(), Some(1));
     let said = failed.stderr.join("\n");

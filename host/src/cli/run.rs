@@ -15,10 +15,12 @@ use crate::cli::{OpenStorage, Outcome, OutputFormat, print_json};
 use crate::clock::SystemClock;
 use crate::config;
 use crate::controller::admission::admit;
+use crate::controller::placement::PlacementError;
 use crate::controller::registry::RegistryError;
 use crate::controller::{Controller, ControllerError};
 use crate::guest::{GuestOptions, GuestRuntime};
 use crate::sink;
+use crate::source::SourceError;
 use crate::storage::{Storage, StorageError};
 use crate::telemetry::LogOutput;
 use crate::types::finding::Finding;
@@ -95,9 +97,7 @@ pub fn run(
     tracing::debug!(data = %data.display(), "storage opened");
     let accept = arguments.accept_change;
     let controller = match Controller::open(&pipeline, &admission, &runtime, &storage, accept) {
-        Err(ControllerError::Registry(error @ RegistryError::Changed { .. })) => {
-            return Ok(conflict(&error, logs));
-        }
+        Err(error) if is_change(&error) => return Ok(conflict(&error, logs)),
         opened => opened.with_context(|| format!("pipeline {} can't run", pipeline.name))?,
     };
     for change in &controller.accepted_changes {
@@ -197,6 +197,17 @@ fn report(findings: &[Finding], logs: &LogOutput) -> Outcome {
 fn conflict(error: &dyn std::error::Error, logs: &LogOutput) -> Outcome {
     logs.print_line(&format!("error: {error}"));
     Outcome::Conflict
+}
+
+/// Whether the pipeline or a source is not what the last run saw.
+fn is_change(error: &ControllerError) -> bool {
+    matches!(
+        error,
+        ControllerError::Registry(RegistryError::Changed { .. })
+            | ControllerError::Placement(PlacementError::Source(
+                SourceError::IdentityChanged { .. }
+            ))
+    )
 }
 
 fn notice_stdout_sinks(pipeline: &Pipeline, logs: &LogOutput) {

@@ -118,3 +118,95 @@ pub fn transforms_reading<'a>(
         })
         .map(|(name, _)| name.as_str())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::types::pipeline::{
+        CallLimits, ComputationLines, ComputationOptions, EpochLimits, FileSourceOptions, Grants,
+        InstancePolicy, RecordFormat, SourceConnector, SourceOptions,
+    };
+
+    fn computation(kind: ComputationKind, inputs: &[&str], outputs: &[&str]) -> ComputationOptions {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        ComputationOptions {
+            component: "any".to_owned(),
+            kind,
+            inputs: names(inputs),
+            outputs: names(outputs),
+            partitions: 1,
+            parameters: "{}".to_owned(),
+            grants: Grants::default(),
+            limits: CallLimits::default(),
+            instance: InstancePolicy::Fresh,
+            line: 1,
+            lines: ComputationLines {
+                component: 1,
+                kind: 1,
+                inputs: 1,
+                outputs: 1,
+                parameters: 1,
+                grants: 1,
+                limits: 1,
+                instance: 1,
+            },
+        }
+    }
+
+    /// source s ▸ a ▸ b ▸ (x, y); transform t reads x and y, map z is chained behind it.
+    fn pipeline() -> Pipeline {
+        use ComputationKind::{Map, Transform};
+        let source = SourceOptions {
+            connector: SourceConnector::File(FileSourceOptions {
+                path: PathBuf::from("s.csv"),
+                written_path: "s.csv".to_owned(),
+                format: RecordFormat::Lines,
+                max_record_bytes: 1,
+            }),
+            line: 1,
+        };
+        let computations = [
+            ("z", computation(Map, &["t_out"], &["z_out"])),
+            ("b", computation(Map, &["a_out", "s"], &["x", "y"])),
+            ("a", computation(Map, &["s"], &["a_out"])),
+            ("t", computation(Transform, &["x", "y"], &["t_out"])),
+        ];
+        Pipeline {
+            name: "p".to_owned(),
+            file: PathBuf::from("tidelock.toml"),
+            components: std::collections::BTreeMap::new(),
+            sources: [("s".to_owned(), source)].into(),
+            computations: computations
+                .into_iter()
+                .map(|(name, options)| (name.to_owned(), options))
+                .collect(),
+            sinks: std::collections::BTreeMap::new(),
+            epoch: EpochLimits::default(),
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn maps_are_chained_behind_what_feeds_them_in_order() {
+        let shapes = job_shapes(&pipeline());
+        assert_eq!(shapes.len(), 2);
+        assert_eq!(shapes[0].head, JobHead::Source("s".to_owned()));
+        assert_eq!(shapes[0].maps, ["a", "b"]);
+        assert_eq!(shapes[0].streams, ["s", "a_out", "x", "y"]);
+        assert_eq!(shapes[1].head, JobHead::Transform("t".to_owned()));
+        assert_eq!(shapes[1].maps, ["z"]);
+        assert_eq!(shapes[1].streams, ["t_out", "z_out"]);
+    }
+
+    #[test]
+    fn only_transforms_take_a_stream_out_of_a_chain() {
+        let pipeline = pipeline();
+        assert_eq!(
+            transforms_reading(&pipeline, "x").collect::<Vec<_>>(),
+            ["t"]
+        );
+        assert_eq!(transforms_reading(&pipeline, "s").count(), 0);
+    }
+}

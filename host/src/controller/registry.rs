@@ -375,3 +375,125 @@ fn decode<T: DeserializeOwned>(pipeline: &str, bytes: &[u8]) -> Result<T, Storag
         None => Err(undecodable("it is empty".to_owned())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::memory::MemoryStorage;
+
+    fn intent(parameters: &str, source: &str, state_version: u32) -> Intent {
+        let computation = ComputationIntent {
+            kind: ComputationKind::Transform,
+            digest: Digest::of(b"component"),
+            parameters: parameters.to_owned(),
+            inputs: vec!["departures".to_owned()],
+            states: BTreeMap::from([("totals".to_owned(), state_version)]),
+            partition_count: 1,
+        };
+        Intent {
+            computations: BTreeMap::from([("delays".to_owned(), computation)]),
+            sources: BTreeMap::from([("departures".to_owned(), source.to_owned())]),
+            streams: vec!["departures".to_owned(), "statistics".to_owned()],
+        }
+    }
+
+    fn changed(result: Result<Registration, RegistryError>) -> Vec<String> {
+        match result {
+            Err(RegistryError::Changed { changes, .. }) => {
+                changes.iter().map(Change::to_string).collect()
+            }
+            other => panic!("expected changes, found {other:?}"),
+        }
+    }
+
+    #[test]
+    fn numbers_stay_and_an_unchanged_pipeline_stays_one_deployment() {
+        let storage = MemoryStorage::default();
+        let first = register(&storage, "a", &intent("{}", "file x", 1), false).unwrap();
+        let second = register(&storage, "a", &intent("{}", "file x", 1), false).unwrap();
+        assert_eq!(first.sources, second.sources);
+        assert_eq!(first.computations, second.computations);
+        assert_eq!(first.streams, second.streams);
+        assert_eq!((first.deployment, second.deployment), (1, 1));
+    }
+
+    #[test]
+    fn two_pipelines_share_no_number() {
+        let storage = MemoryStorage::default();
+        let a = register(&storage, "a", &intent("{}", "file x", 1), false).unwrap();
+        let b = register(&storage, "b", &intent("{}", "file x", 1), false).unwrap();
+        let numbers = |registration: &Registration| -> Vec<PartitionId> {
+            let of_nodes = registration
+                .sources
+                .values()
+                .chain(registration.computations.values());
+            of_nodes.flatten().copied().collect()
+        };
+        assert!(
+            numbers(&a)
+                .iter()
+                .all(|number| !numbers(&b).contains(number))
+        );
+        assert_ne!(a.streams["departures"], b.streams["departures"]);
+    }
+
+    #[test]
+    fn every_change_is_named_with_both_values_until_it_is_accepted() {
+        let storage = MemoryStorage::default();
+        register(&storage, "a", &intent("{}", "file x", 1), false).unwrap();
+        let now = intent("{\"limit\":1}", "file y", 1);
+        assert_eq!(
+            changed(register(&storage, "a", &now, false)),
+            [
+                "source departures: was file x, now file y",
+                "parameters of computation delays: was {}, now {\"limit\":1}",
+            ]
+        );
+        let accepted = register(&storage, "a", &now, true).unwrap();
+        assert_eq!((accepted.changes.len(), accepted.deployment), (2, 2));
+        assert!(
+            register(&storage, "a", &now, false)
+                .unwrap()
+                .changes
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_source_or_computation_that_is_gone_is_a_change() {
+        let storage = MemoryStorage::default();
+        register(&storage, "a", &intent("{}", "file x", 1), false).unwrap();
+        let changes = changed(register(&storage, "a", &Intent::default(), false));
+        assert_eq!(changes.len(), 2);
+        assert!(changes[1].contains("not in the pipeline"));
+    }
+
+    #[test]
+    fn another_state_version_is_refused_even_where_changes_are_accepted() {
+        let storage = MemoryStorage::default();
+        register(&storage, "a", &intent("{}", "file x", 1), false).unwrap();
+        let refused = register(&storage, "a", &intent("{}", "file x", 2), true);
+        let text = refused.unwrap_err().to_string();
+        assert!(
+            text.contains("state totals of computation delays: was 1, now 2"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_row_of_a_newer_release_is_refused_by_its_version() {
+        let storage = MemoryStorage::default();
+        let change = CatalogChange {
+            expectations: Vec::new(),
+            writes: vec![(keys::pipeline("a", b"pipeline"), Some(vec![9]))],
+        };
+        storage.commit_catalog(&change).unwrap();
+        let refused = register(&storage, "a", &intent("{}", "file x", 1), true);
+        assert!(
+            refused
+                .unwrap_err()
+                .to_string()
+                .contains("a row of pipeline a")
+        );
+    }
+}
