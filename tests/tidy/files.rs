@@ -32,7 +32,7 @@ impl File {
     /// The code that is part of the product: what stands before the tests at the foot of the file, and
     /// nothing of a file of tests.
     pub(crate) fn product_code(&self) -> Vec<(usize, String)> {
-        if self.path.starts_with("tests/") || self.path.ends_with("/tests.rs") {
+        if self.path.starts_with("tests/") || self.path.ends_with("tests.rs") {
             return Vec::new();
         }
         let code = self.code();

@@ -65,7 +65,7 @@ pub(crate) fn run(workspace: &Workspace, toolchain: &Toolchain, year: Option<&Pa
     let results = Results::read(&folder.join("out"))?;
     println!("\n{results}");
     println!(
-        "{} records in {} (start included): {:.0} records/s",
+        "{} records, the header aside, in {} (start included): {:.0} records/s",
         results.records(),
         steps::seconds(elapsed),
         results.records() as f64 / elapsed.as_secs_f64()
