@@ -15,6 +15,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use crate::storage::embedded::bulk::RowBytes;
@@ -24,7 +25,7 @@ use crate::storage::embedded::overlay::RowChange;
 use crate::storage::embedded::queue::{Placement, Submitted, Taken, Work};
 use crate::storage::embedded::sink_files::PlacedAppend;
 use crate::storage::embedded::{Sabotage, Shared};
-use crate::storage::{CommitOutcome, Refusal, StorageError, codec, judge, keys};
+use crate::storage::{CommitAnswer, CommitOutcome, Refusal, StorageError, codec, judge, keys};
 use crate::types::epoch::Head;
 use crate::types::ids::{PartitionId, SinkFileId};
 
@@ -60,11 +61,14 @@ impl Committer {
         let _guard = StopGuard(Arc::clone(&self.shared));
         let idle_after = Duration::from_millis(self.shared.options.apply_idle_ms);
         loop {
-            let taken = self
-                .shared
-                .queue
-                .take((!self.pending.is_empty()).then_some(idle_after));
+            let idle_after = (!self.pending.is_empty()).then_some(idle_after);
+            let taken = self.shared.queue.take(idle_after);
             let is_last = matches!(taken, Taken::Closed);
+            // Kept over a failure, so that nobody hears of it before the process has ended.
+            let unanswered: Vec<Unanswered> = match &taken {
+                Taken::Work(work) => work.iter().map(Unanswered::of).collect(),
+                _ => Vec::new(),
+            };
             let done = match taken {
                 Taken::Work(work) => self.work(work),
                 Taken::Idle => self.apply(),
@@ -72,6 +76,7 @@ impl Committer {
             };
             if let Err(error) = done {
                 self.shared.stop(&error);
+                drop(unanswered);
                 return;
             }
             if is_last {
@@ -396,6 +401,25 @@ fn proposal(submitted: &Submitted) -> Option<Proposal> {
         head: placement.head,
         holds_room: !placement.offsets.is_empty(),
     })
+}
+
+/// Keeps whoever waits for an answer waiting.
+enum Unanswered {
+    Epoch { _answer: CommitAnswer },
+    Settle { _answer: SyncSender<()> },
+}
+
+impl Unanswered {
+    fn of(work: &Work) -> Unanswered {
+        match work {
+            Work::Epoch(submitted) => Unanswered::Epoch {
+                _answer: submitted.answer.clone(),
+            },
+            Work::Settle(answer) => Unanswered::Settle {
+                _answer: answer.clone(),
+            },
+        }
+    }
 }
 
 /// However the committer ends, nobody waits for it afterwards.
