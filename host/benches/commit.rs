@@ -20,12 +20,16 @@ const VALUE_BYTES: usize = 100;
 const RECORDS: u64 = 1_200_000;
 
 fn main() {
-    let marks: Vec<usize> = std::env::args().filter_map(|word| word.parse().ok()).collect();
+    let marks: Vec<usize> = std::env::args()
+        .filter_map(|word| word.parse().ok())
+        .collect();
     let marks = match marks.is_empty() {
         true => vec![EmbeddedOptions::default().apply_bytes],
         false => marks,
     };
-    println!("records/epoch  in flight  apply at bytes   records/s  p50 ms  p99 ms  max ms  bytes/record  RSS MB");
+    println!(
+        "records/epoch  in flight  apply at bytes   records/s  p50 ms  p99 ms  max ms  bytes/record  RSS MB"
+    );
     for apply_bytes in marks {
         for records in [600, 4_000] {
             for in_flight in [1, 2] {
@@ -50,6 +54,7 @@ fn measure(records: u64, in_flight: usize, apply_bytes: usize) {
     let mut latencies = Vec::with_capacity(epochs.len());
     let mut waiting = VecDeque::new();
     let written_before = written_bytes();
+    let processor_before = processor_seconds();
     let begin = Instant::now();
     for epoch in epochs {
         if waiting.len() == in_flight {
@@ -62,14 +67,17 @@ fn measure(records: u64, in_flight: usize, apply_bytes: usize) {
     storage.settle().expect("the storage settles");
     let elapsed = begin.elapsed().as_secs_f64();
     let written = written_bytes() - written_before;
+    let processor = processor_seconds() - processor_before;
     latencies.sort_by(f64::total_cmp);
     let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
     println!(
-        "{records:>13} {in_flight:>10} {apply_bytes:>15} {:>11.0} {:>7.2} {:>7.2} {:>7.2} {:>13.0} {:>7}",
+        "{records:>13} {in_flight:>10} {apply_bytes:>15} {:>11.0} {:>7.2} {:>7.2} {:>7.2} {:>14.2} \
+         {:>13.0} {:>7}",
         RECORDS as f64 / elapsed,
         at(0.5),
         at(0.99),
         at(1.0),
+        processor * 1_000_000.0 / RECORDS as f64,
         written as f64 / RECORDS as f64,
         resident_megabytes()
     );
@@ -77,7 +85,10 @@ fn measure(records: u64, in_flight: usize, apply_bytes: usize) {
 
 fn wait((submitted, ticket): (Instant, tidelock::storage::CommitTicket)) -> f64 {
     let outcome = ticket.wait().expect("the store works");
-    assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
+    assert!(
+        matches!(outcome, CommitOutcome::Committed(_)),
+        "{outcome:?}"
+    );
     submitted.elapsed().as_secs_f64() * 1_000.0
 }
 
@@ -116,6 +127,24 @@ impl Random {
         self.0 ^= self.0 << 17;
         self.0
     }
+}
+
+/// Time that all threads have spent on a processor: steadier than the clock on a busy machine.
+fn processor_seconds() -> f64 {
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // User and system time are the 14th and 15th field; the 2nd may hold blanks, in parentheses.
+    let fields = text
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace();
+    let ticks: f64 = fields
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse::<f64>().ok())
+        .sum();
+    ticks / TICKS_PER_SECOND
 }
 
 fn written_bytes() -> u64 {

@@ -169,6 +169,9 @@ impl Committer {
             );
             staged.push(submitted);
         }
+        if self.shared.is_sabotaged(Sabotage::EntriesNotStaged) {
+            writes.clear();
+        }
         if !writes.is_empty() {
             pass(&self.shared.faults, "stage: write the entries")?;
             self.shared.bulk.write(writes)?;
@@ -213,13 +216,6 @@ impl Committer {
                 self.shared
                     .bulk
                     .write(submitted.run.rows().iter().cloned())?;
-            }
-        }
-        if self.shared.is_sabotaged(Sabotage::AnswerBeforeDecision) {
-            for (submitted, proposal) in group.iter().zip(&proposals) {
-                let _ = submitted
-                    .answer
-                    .try_send(Ok(CommitOutcome::Committed(proposal.head)));
             }
         }
         pass(&self.shared.faults, "decide: write the heads")?;
@@ -341,16 +337,8 @@ pub(super) fn apply(shared: &Shared, pending: &mut Vec<Pending>) -> Result<(), S
         removals.push((decided.entry_key.into(), None));
     }
     if !files.is_empty() {
-        let mut sink_files = shared.sink_files();
-        if shared.is_sabotaged(Sabotage::AppendWithoutOffset) {
-            for append in &mut appends {
-                append.offset =
-                    std::fs::metadata(sink_files.path(append.file)).map_or(0, |file| file.len());
-                sink_files.write(std::slice::from_ref(append), &shared.faults)?;
-            }
-        } else {
-            sink_files.write(&appends, &shared.faults)?;
-        }
+        write_appends(shared, &mut appends)?;
+        let sink_files = shared.sink_files();
         changes.extend(sink_files.length_rows(&files).into_iter().map(to_row));
     }
     changes.extend(
@@ -370,6 +358,24 @@ pub(super) fn apply(shared: &Shared, pending: &mut Vec<Pending>) -> Result<(), S
     Ok(())
 }
 
+/// Writes sink bytes at their offsets and syncs the files.
+pub(super) fn write_appends(
+    shared: &Shared,
+    appends: &mut [PlacedAppend],
+) -> Result<(), StorageError> {
+    let mut sink_files = shared.sink_files();
+    if shared.is_sabotaged(Sabotage::AppendWithoutOffset) {
+        for append in appends {
+            let found = std::fs::metadata(sink_files.path(append.file));
+            append.offset = found.map_or(0, |file| file.len());
+            sink_files.write(std::slice::from_ref(append), &shared.faults)?;
+        }
+        return Ok(());
+    }
+    sink_files.write(appends, &shared.faults)
+}
+
+/// Gives each append the offset that its entry has for it.
 pub(super) fn place_appends(
     appends: Vec<crate::types::epoch::SinkAppend>,
     offsets: &[u64],

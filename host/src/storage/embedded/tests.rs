@@ -96,14 +96,21 @@ fn epoch_of(lease: Lease, epoch: u64) -> EpochCommit {
 fn commit_epochs(storage: &dyn Storage, lease: Lease, epochs: std::ops::RangeInclusive<u64>) {
     for epoch in epochs {
         let outcome = storage.commit_epoch(lease, epoch_of(lease, epoch)).unwrap();
-        assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
+        assert!(
+            matches!(outcome, CommitOutcome::Committed(_)),
+            "{outcome:?}"
+        );
     }
 }
 
 /// The epoch whose rows a partition has, all of them; 0 where it has none.
 fn epoch_of_rows(storage: &dyn Storage, partition: u64) -> u64 {
     let page = rows::scan_states(storage, PartitionId(partition), "count", b"", 1_000).unwrap();
-    assert!(page.rows.len() == 100 || page.rows.is_empty(), "{} rows", page.rows.len());
+    assert!(
+        page.rows.len() == 100 || page.rows.is_empty(),
+        "{} rows",
+        page.rows.len()
+    );
     let epochs: std::collections::BTreeSet<u64> = (page.rows.iter())
         .map(|(_, value)| std::str::from_utf8(value).unwrap().parse().unwrap())
         .collect();
@@ -175,7 +182,10 @@ fn decided_epochs_are_there_after_a_crash_and_after_a_clean_end() {
             let storage = open(&directory).unwrap();
             assert!(storage.damaged().is_empty());
             for partition in [1, 2] {
-                assert_eq!(storage.head(PartitionId(partition)).unwrap().epoch, EpochId(5));
+                assert_eq!(
+                    storage.head(PartitionId(partition)).unwrap().epoch,
+                    EpochId(5)
+                );
                 assert_eq!(epoch_of_rows(&storage, partition), 5);
             }
             assert_eq!(entry_keys(&storage.shared.bulk), Vec::<Vec<u8>>::new());
@@ -202,8 +212,14 @@ fn a_lost_half_is_refused_and_never_made_anew() {
         std::fs::remove_dir_all(copy.join(lost)).unwrap();
         for _again in 0..2 {
             let error = open(&copy).unwrap_err();
-            assert!(matches!(error, StorageError::MissingStore { .. }), "{error}");
-            assert!(error.to_string().contains(&format!("no {named}")), "{error}");
+            assert!(
+                matches!(error, StorageError::MissingStore { .. }),
+                "{error}"
+            );
+            assert!(
+                error.to_string().contains(&format!("no {named}")),
+                "{error}"
+            );
             assert!(!copy.join(lost).exists());
         }
     }
@@ -226,7 +242,11 @@ fn an_interrupted_beginning_is_begun_again() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()).unwrap());
     // The bulk store was made, the decisions only half.
-    std::fs::rename(dir.path().join("decisions"), dir.path().join("decisions.new")).unwrap();
+    std::fs::rename(
+        dir.path().join("decisions"),
+        dir.path().join("decisions.new"),
+    )
+    .unwrap();
     std::fs::create_dir(dir.path().join("bulk.new")).unwrap();
     let storage = open(dir.path()).unwrap();
     let lease = grant(&storage, 1);
@@ -276,11 +296,17 @@ fn check_damage(spoil: impl Fn(&Bulk, &[u8]), epoch: u64, expected: &str) {
         assert!(damage.finding.contains(expected), "{}", damage.finding);
         // It stops, by name, whatever is asked of it.
         let error = storage.head(PartitionId(1)).unwrap_err();
-        assert!(error.to_string().contains(&format!("partition p1 is damaged at epoch e{epoch}")));
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("partition p1 is damaged at epoch e{epoch}"))
+        );
         assert!(leases::grant(&storage, PartitionId(1)).is_err());
         let lease = leases::current(&storage, PartitionId(1)).unwrap().unwrap();
         for epoch in [1, 4, 6] {
-            let error = storage.commit_epoch(lease, epoch_of(lease, epoch)).unwrap_err();
+            let error = storage
+                .commit_epoch(lease, epoch_of(lease, epoch))
+                .unwrap_err();
             assert!(matches!(error, StorageError::Damaged { .. }), "{error}");
         }
         // The other one runs.
@@ -321,7 +347,9 @@ fn rows_beyond_the_head_bring_it_forward() {
     let head = storage.head(PartitionId(1)).unwrap();
     drop(storage);
     let decisions = Decisions::open(&dir.path().join("decisions")).unwrap();
-    decisions.put(&[(keys::head(PartitionId(1)), codec::encode_head(&early))]).unwrap();
+    decisions
+        .put(&[(keys::head(PartitionId(1)), codec::encode_head(&early))])
+        .unwrap();
     decisions.flush().unwrap();
     drop(decisions);
     let storage = open(dir.path()).unwrap();
@@ -349,7 +377,11 @@ fn undecided_entries_are_removed_at_opening() {
         Ok(())
     });
     commit_epochs(&storage, lease, 2..=2);
-    assert_eq!(entry_keys(&open_bulk(&image)).len(), 2, "one decided, one not");
+    assert_eq!(
+        entry_keys(&open_bulk(&image)).len(),
+        2,
+        "one decided, one not"
+    );
     let storage = open(&image).unwrap();
     assert_eq!(entry_keys(&storage.shared.bulk).len(), 0);
     assert_eq!(storage.head(PartitionId(1)).unwrap().epoch, EpochId(1));
@@ -386,16 +418,27 @@ fn check_failure(point: &'static str) {
         false => EpochId(1),
     };
     match ticket.wait().unwrap() {
-        CommitOutcome::Committed(head) => assert!(is_decided && head.epoch == EpochId(2), "{point}"),
-        outcome => assert!(!is_decided && outcome == CommitOutcome::Unknown, "{point}: {outcome:?}"),
+        CommitOutcome::Committed(head) => {
+            assert!(is_decided && head.epoch == EpochId(2), "{point}");
+        }
+        outcome => assert!(
+            !is_decided && outcome == CommitOutcome::Unknown,
+            "{point}: {outcome:?}"
+        ),
     }
     assert!(matches!(settled, Err(StorageError::Stopped)), "{point}");
     assert_eq!(probe.count(point), hits + 1, "{point} was passed once more");
     assert_eq!(exits.load(Ordering::SeqCst), 1, "{point}");
     // Nothing is read again from pages that may lie, and nothing hangs.
     assert!(matches!(storage.get(b"key"), Err(StorageError::Stopped)));
-    assert!(matches!(storage.head(PartitionId(1)), Err(StorageError::Stopped)));
-    assert!(matches!(storage.read_catalog(b"pkey"), Err(StorageError::Stopped)));
+    assert!(matches!(
+        storage.head(PartitionId(1)),
+        Err(StorageError::Stopped)
+    ));
+    assert!(matches!(
+        storage.read_catalog(b"pkey"),
+        Err(StorageError::Stopped)
+    ));
     let outcome = storage.commit_epoch(lease, epoch_of(lease, 3)).unwrap();
     assert_eq!(outcome, CommitOutcome::Unknown);
     drop(storage);
@@ -440,7 +483,10 @@ fn a_failed_sync_of_the_catalog_ends_the_process_too() {
     });
     assert!(leases::allocate(&storage, Counter::Streams, 1).is_err());
     assert_eq!(exits.load(Ordering::SeqCst), 1);
-    assert!(matches!(leases::end_all(&storage), Err(StorageError::Stopped)));
+    assert!(matches!(
+        leases::end_all(&storage),
+        Err(StorageError::Stopped)
+    ));
 }
 
 // ------------------------------------------------------------------------------- staging
@@ -453,7 +499,9 @@ fn commit_group_while_a_lease_ends(with_sink: bool) -> (Vec<bool>, usize, String
     let storage: Arc<EmbeddedStorage> = Arc::new(storage);
     let path = dir.path().join("sink");
     let file = storage.open_sink_file(&path).unwrap();
-    let jobs: Vec<Lease> = (1..=3).map(|partition| grant(&*storage, partition)).collect();
+    let jobs: Vec<Lease> = (1..=3)
+        .map(|partition| grant(&*storage, partition))
+        .collect();
     let (weak, doomed): (Weak<EmbeddedStorage>, Lease) = (Arc::downgrade(&storage), jobs[1]);
     probe.act(move |point| {
         if point == "decide: write the heads"
@@ -483,8 +531,15 @@ fn commit_group_while_a_lease_ends(with_sink: bool) -> (Vec<bool>, usize, String
         .collect();
     let stagings = probe.count("stage: sync the entries");
     storage.settle().unwrap();
-    assert_eq!([1, 2, 3].map(|partition| epoch_of_rows(&*storage, partition)), [2, 0, 2]);
-    assert_eq!(entry_keys(&storage.shared.bulk).len(), 0, "the refused entries are gone");
+    assert_eq!(
+        [1, 2, 3].map(|partition| epoch_of_rows(&*storage, partition)),
+        [2, 0, 2]
+    );
+    assert_eq!(
+        entry_keys(&storage.shared.bulk).len(),
+        0,
+        "the refused entries are gone"
+    );
     drop(storage);
     (outcomes, stagings, std::fs::read_to_string(path).unwrap())
 }
@@ -536,7 +591,9 @@ fn what_is_decided_is_applied_when_nothing_comes() {
     let storage = EmbeddedStorage::open(dir.path(), options).unwrap();
     let lease = grant(&storage, 1);
     commit_epochs(&storage, lease, 1..=1);
-    wait_until("the application", || storage.shared.overlay.read().is_empty());
+    wait_until("the application", || {
+        storage.shared.overlay.read().is_empty()
+    });
     assert_eq!(epoch_of_rows(&storage, 1), 1);
 }
 
@@ -549,7 +606,10 @@ fn append_epoch(storage: &dyn Storage, lease: Lease, epoch: u64, file: SinkFileI
         ..epoch_of(lease, epoch)
     };
     let outcome = storage.commit_epoch(lease, commit).unwrap();
-    assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
+    assert!(
+        matches!(outcome, CommitOutcome::Committed(_)),
+        "{outcome:?}"
+    );
 }
 
 fn sink_error(storage: &dyn Storage, path: &Path) -> String {
@@ -610,12 +670,18 @@ fn a_moved_project_finds_its_files_again() {
     drop(storage);
     std::fs::rename(&before, &after).unwrap();
     let storage = open(&after.join("data")).unwrap();
-    assert_eq!(storage.open_sink_file(&after.join("out/sink")).unwrap(), inside);
+    assert_eq!(
+        storage.open_sink_file(&after.join("out/sink")).unwrap(),
+        inside
+    );
     assert_eq!(storage.open_sink_file(&elsewhere).unwrap(), outside);
     append_epoch(&storage, lease, 3, inside);
     append_epoch(&storage, lease, 4, outside);
     drop(storage);
-    assert_eq!(std::fs::read_to_string(after.join("out/sink")).unwrap(), "p1 1\np1 3\n");
+    assert_eq!(
+        std::fs::read_to_string(after.join("out/sink")).unwrap(),
+        "p1 1\np1 3\n"
+    );
     assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "p1 2\np1 4\n");
 }
 
@@ -638,16 +704,32 @@ fn entries_wait_for_a_sink_file_that_was_taken_away() {
     }
     std::fs::rename(image.join("sink"), &kept).unwrap();
     let storage = open(&image.join("data")).unwrap();
-    let damaged: Vec<_> = storage.damaged().into_iter().map(|(id, damage)| (id.0, damage)).collect();
-    assert_eq!(damaged.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 2]);
-    assert!(damaged[0].1.finding.contains("put it back and start again"), "{damaged:?}");
+    let damaged: Vec<_> = storage
+        .damaged()
+        .into_iter()
+        .map(|(id, damage)| (id.0, damage))
+        .collect();
+    assert_eq!(
+        damaged.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
+        [1, 2]
+    );
+    assert!(
+        damaged[0].1.finding.contains("put it back and start again"),
+        "{damaged:?}"
+    );
     assert_eq!(epoch_of_rows(&storage, 3), 1);
     drop(storage);
     std::fs::rename(&kept, image.join("sink")).unwrap();
     let storage = open(&image.join("data")).unwrap();
     assert!(storage.damaged().is_empty());
-    assert_eq!([1, 2, 3].map(|partition| epoch_of_rows(&storage, partition)), [2, 1, 1]);
-    assert_eq!(std::fs::read_to_string(image.join("sink")).unwrap(), "p1 1\np1 2\np2 1\n");
+    assert_eq!(
+        [1, 2, 3].map(|partition| epoch_of_rows(&storage, partition)),
+        [2, 1, 1]
+    );
+    assert_eq!(
+        std::fs::read_to_string(image.join("sink")).unwrap(),
+        "p1 1\np1 2\np2 1\n"
+    );
     assert!(storage.open_sink_file(&image.join("sink")).is_ok());
 }
 
@@ -675,7 +757,11 @@ fn a_lost_entry_stops_all_whose_sink_bytes_follow_its_own() {
         let damaged: Vec<_> = storage.damaged().into_iter().map(|(id, _)| id.0).collect();
         assert_eq!(damaged, [2, 3]);
         assert_eq!(epoch_of_rows(&storage, 1), 1);
-        assert_eq!(std::fs::read_to_string(image.join("sink")).unwrap(), "p1 1\n", "no gap");
+        assert_eq!(
+            std::fs::read_to_string(image.join("sink")).unwrap(),
+            "p1 1\n",
+            "no gap"
+        );
     }
 }
 
@@ -725,7 +811,10 @@ fn a_torn_unsynced_tail_is_cut_and_no_decided_epoch_is_lost() {
         let torn = dir.path().join("torn");
         copy_directory(&whole, &torn);
         // One page in the middle never reached the disk.
-        let file = std::fs::OpenOptions::new().write(true).open(torn.join("bulk/0.jnl")).unwrap();
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(torn.join("bulk/0.jnl"))
+            .unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, &[0; PAGE_BYTES as usize], page).unwrap();
         drop(file);
         let control = dir.path().join("control");
@@ -739,7 +828,11 @@ fn a_torn_unsynced_tail_is_cut_and_no_decided_epoch_is_lost() {
         drop(storage);
         let saved = std::fs::read_dir(&torn).unwrap();
         let saved = saved.filter(|file| {
-            file.as_ref().unwrap().file_name().to_string_lossy().starts_with("bulk-journal-0-at-")
+            file.as_ref()
+                .unwrap()
+                .file_name()
+                .to_string_lossy()
+                .starts_with("bulk-journal-0-at-")
         });
         assert_eq!(saved.count(), 1, "what was cut is kept");
         std::fs::remove_dir_all(&torn).unwrap();
@@ -748,7 +841,10 @@ fn a_torn_unsynced_tail_is_cut_and_no_decided_epoch_is_lost() {
         page += PAGE_BYTES;
     }
     println!("{tears} torn tails recovered, {refused_by_itself} of them refused by fjall alone");
-    assert!(tears >= 2 && refused_by_itself >= 1, "{tears} {refused_by_itself}");
+    assert!(
+        tears >= 2 && refused_by_itself >= 1,
+        "{tears} {refused_by_itself}"
+    );
 }
 
 #[test]
@@ -757,12 +853,19 @@ fn a_torn_page_of_a_decided_entry_is_damage_and_no_loss() {
     let image = image_with_lag(dir.path(), 1);
     let journal = image.join("bulk/0.jnl");
     let len = journal::whole_until(&journal);
-    let file = std::fs::OpenOptions::new().write(true).open(&journal).unwrap();
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(&journal)
+        .unwrap();
     // The last entry is the one of partition 2, epoch 3.
     std::os::unix::fs::FileExt::write_all_at(&file, &[0; 512], len - 2_000).unwrap();
     drop(file);
     let storage = open(&image).unwrap();
-    let damaged: Vec<_> = storage.damaged().into_iter().map(|(id, damage)| (id.0, damage.epoch)).collect();
+    let damaged: Vec<_> = storage
+        .damaged()
+        .into_iter()
+        .map(|(id, damage)| (id.0, damage.epoch))
+        .collect();
     assert_eq!(damaged, [(2, EpochId(3))]);
     assert_eq!(epoch_of_rows(&storage, 1), 3);
 }
@@ -783,8 +886,19 @@ fn chunks_and_states_are_served_from_memory_before_they_are_applied() {
         ..epoch_of(lease, 1)
     };
     storage.commit_epoch(lease, commit).unwrap();
-    assert_eq!(probe.count("apply: write the rows"), 0, "nothing is applied");
-    assert_eq!(storage.shared.bulk.get(&keys::chunk(lane, EpochId(1))).unwrap(), None);
+    assert_eq!(
+        probe.count("apply: write the rows"),
+        0,
+        "nothing is applied"
+    );
+    assert_eq!(
+        storage
+            .shared
+            .bulk
+            .get(&keys::chunk(lane, EpochId(1)))
+            .unwrap(),
+        None
+    );
     let epochs = rows::chunk_epochs(&storage, lane, EpochId(0), EpochId(9)).unwrap();
     assert_eq!(epochs, [EpochId(1)]);
     assert_eq!(epoch_of_rows(&storage, 1), 1);
