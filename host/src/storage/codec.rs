@@ -904,7 +904,7 @@ mod tests {
     fn decoders_survive_any_cut_and_any_single_byte() {
         let mut values = Vec::new();
         for_each_row(&full_commit(), |_, value| {
-            values.extend(value.map(<[u8]>::to_vec))
+            values.extend(value.map(<[u8]>::to_vec));
         });
         for value in values {
             for cut in 0..value.len() {

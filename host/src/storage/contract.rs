@@ -1,6 +1,10 @@
 //! The contract of [`Storage`] as tests: one function for each promise, run against every
 //! implementation by [`storage_contract_tests`](crate::storage_contract_tests). Nothing here knows
 //! which implementation it tests.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a suite of tests: a panic is its verdict"
+)]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

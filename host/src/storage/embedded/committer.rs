@@ -15,6 +15,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use crate::storage::embedded::bulk::RowBytes;
@@ -24,7 +25,7 @@ use crate::storage::embedded::overlay::RowChange;
 use crate::storage::embedded::queue::{Placement, Submitted, Taken, Work};
 use crate::storage::embedded::sink_files::PlacedAppend;
 use crate::storage::embedded::{Sabotage, Shared};
-use crate::storage::{CommitOutcome, Refusal, StorageError, codec, judge, keys};
+use crate::storage::{CommitAnswer, CommitOutcome, Refusal, StorageError, codec, judge, keys};
 use crate::types::epoch::Head;
 use crate::types::ids::{PartitionId, SinkFileId};
 
@@ -60,11 +61,14 @@ impl Committer {
         let _guard = StopGuard(Arc::clone(&self.shared));
         let idle_after = Duration::from_millis(self.shared.options.apply_idle_ms);
         loop {
-            let taken = self
-                .shared
-                .queue
-                .take((!self.pending.is_empty()).then_some(idle_after));
+            let idle_after = (!self.pending.is_empty()).then_some(idle_after);
+            let taken = self.shared.queue.take(idle_after);
             let is_last = matches!(taken, Taken::Closed);
+            // Kept over a failure, so that nobody hears of it before the process has ended.
+            let unanswered: Vec<Unanswered> = match &taken {
+                Taken::Work(work) => work.iter().map(Unanswered::of).collect(),
+                _ => Vec::new(),
+            };
             let done = match taken {
                 Taken::Work(work) => self.work(work),
                 Taken::Idle => self.apply(),
@@ -72,6 +76,7 @@ impl Committer {
             };
             if let Err(error) = done {
                 self.shared.stop(&error);
+                drop(unanswered);
                 return;
             }
             if is_last {
@@ -164,6 +169,9 @@ impl Committer {
             );
             staged.push(submitted);
         }
+        if self.shared.is_sabotaged(Sabotage::EntriesNotStaged) {
+            writes.clear();
+        }
         if !writes.is_empty() {
             pass(&self.shared.faults, "stage: write the entries")?;
             self.shared.bulk.write(writes)?;
@@ -208,13 +216,6 @@ impl Committer {
                 self.shared
                     .bulk
                     .write(submitted.run.rows().iter().cloned())?;
-            }
-        }
-        if self.shared.is_sabotaged(Sabotage::AnswerBeforeDecision) {
-            for (submitted, proposal) in group.iter().zip(&proposals) {
-                let _ = submitted
-                    .answer
-                    .try_send(Ok(CommitOutcome::Committed(proposal.head)));
             }
         }
         pass(&self.shared.faults, "decide: write the heads")?;
@@ -336,16 +337,8 @@ pub(super) fn apply(shared: &Shared, pending: &mut Vec<Pending>) -> Result<(), S
         removals.push((decided.entry_key.into(), None));
     }
     if !files.is_empty() {
-        let mut sink_files = shared.sink_files();
-        if shared.is_sabotaged(Sabotage::AppendWithoutOffset) {
-            for append in &mut appends {
-                append.offset =
-                    std::fs::metadata(sink_files.path(append.file)).map_or(0, |file| file.len());
-                sink_files.write(std::slice::from_ref(append), &shared.faults)?;
-            }
-        } else {
-            sink_files.write(&appends, &shared.faults)?;
-        }
+        write_appends(shared, &mut appends)?;
+        let sink_files = shared.sink_files();
         changes.extend(sink_files.length_rows(&files).into_iter().map(to_row));
     }
     changes.extend(
@@ -365,6 +358,24 @@ pub(super) fn apply(shared: &Shared, pending: &mut Vec<Pending>) -> Result<(), S
     Ok(())
 }
 
+/// Writes sink bytes at their offsets and syncs the files.
+pub(super) fn write_appends(
+    shared: &Shared,
+    appends: &mut [PlacedAppend],
+) -> Result<(), StorageError> {
+    let mut sink_files = shared.sink_files();
+    if shared.is_sabotaged(Sabotage::AppendWithoutOffset) {
+        for append in appends {
+            let found = std::fs::metadata(sink_files.path(append.file));
+            append.offset = found.map_or(0, |file| file.len());
+            sink_files.write(std::slice::from_ref(append), &shared.faults)?;
+        }
+        return Ok(());
+    }
+    sink_files.write(appends, &shared.faults)
+}
+
+/// Gives each append the offset that its entry has for it.
 pub(super) fn place_appends(
     appends: Vec<crate::types::epoch::SinkAppend>,
     offsets: &[u64],
@@ -396,6 +407,25 @@ fn proposal(submitted: &Submitted) -> Option<Proposal> {
         head: placement.head,
         holds_room: !placement.offsets.is_empty(),
     })
+}
+
+/// Keeps whoever waits for an answer waiting.
+enum Unanswered {
+    Epoch { _answer: CommitAnswer },
+    Settle { _answer: SyncSender<()> },
+}
+
+impl Unanswered {
+    fn of(work: &Work) -> Unanswered {
+        match work {
+            Work::Epoch(submitted) => Unanswered::Epoch {
+                _answer: submitted.answer.clone(),
+            },
+            Work::Settle(answer) => Unanswered::Settle {
+                _answer: answer.clone(),
+            },
+        }
+    }
 }
 
 /// However the committer ends, nobody waits for it afterwards.

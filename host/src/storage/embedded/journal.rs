@@ -228,3 +228,11 @@ fn last_nonzero(reader: &mut impl Read) -> io::Result<Option<u64>> {
         position += count as u64;
     }
 }
+
+/// How far a journal is whole, for tests that tear it.
+#[cfg(test)]
+pub(super) fn whole_until(path: &Path) -> u64 {
+    let found = scan(path).expect("the journal can be read");
+    assert_eq!(found.tail, Tail::Clean);
+    found.whole_until
+}

@@ -129,7 +129,7 @@ fn exit(error: &StorageError) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sabotage {
     RowsBeforeDecision,
-    AnswerBeforeDecision,
+    EntriesNotStaged,
     EntriesRemovedBeforeRows,
     AppendWithoutOffset,
 }
@@ -371,12 +371,12 @@ impl Shared {
     /// where the next page begins, or `None` at the end.
     fn scan_page(
         &self,
-        start: Bound<Vec<u8>>,
+        start: &Bound<Vec<u8>>,
         end: &[u8],
         limit: usize,
         rows: &mut Vec<StoredRow>,
     ) -> Result<Option<Bound<Vec<u8>>>, StorageError> {
-        let least = match &start {
+        let least = match start {
             Bound::Included(key) => key.clone(),
             // The least key behind another one is that key and a zero byte.
             Bound::Excluded(key) => [key.as_slice(), &[0]].concat(),
@@ -466,7 +466,7 @@ impl Storage for EmbeddedStorage {
         let mut rows = Vec::new();
         let mut next = Some(Bound::Included(start.to_vec()));
         while let Some(from) = next.take().filter(|_| rows.len() < limit) {
-            next = self.shared.scan_page(from, end, limit, &mut rows)?;
+            next = self.shared.scan_page(&from, end, limit, &mut rows)?;
         }
         Ok(rows)
     }

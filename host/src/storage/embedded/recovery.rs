@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::storage::codec::Entry;
 use crate::storage::embedded::bulk::prefix_range;
-use crate::storage::embedded::committer::{Pending, apply, place_appends};
+use crate::storage::embedded::committer::{Pending, apply, place_appends, write_appends};
 use crate::storage::embedded::decisions::read_head;
 use crate::storage::embedded::faults::pass;
 use crate::storage::embedded::overlay::{RowChange, Run};
@@ -254,13 +254,13 @@ fn write_sink_bytes(shared: &Shared, chains: &Chains) -> Result<(), StorageError
             .sum::<usize>();
         appends.extend(place_appends(entry.commit.appends, &entry.offsets));
         if size_bytes >= shared.options.apply_bytes {
-            shared.sink_files().write(&appends, &shared.faults)?;
+            write_appends(shared, &mut appends)?;
             appends.clear();
             size_bytes = 0;
         }
     }
+    write_appends(shared, &mut appends)?;
     let mut files = shared.sink_files();
-    files.write(&appends, &shared.faults)?;
     for (file, _, end) in chains.values().flatten().flat_map(|link| &link.appends) {
         let len = files.decided_len(*file).max(*end);
         files.set_decided_len(*file, len);

@@ -1,10 +1,20 @@
 //! The embedded storage in one process: the contract, opening and reopening, what it refuses, what
-//! it does when a write or sync fails. `crash_tests.rs` kills real processes.
+//! it does when a write or sync fails. A *crash image* is a copy of the directory of a running
+//! storage. `crash_tests.rs` kills real processes.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Weak;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
+use super::bulk::{OpenError, prefix_range};
 use super::*;
-use crate::storage::contract;
+use crate::storage::contract::{self, chunk, commit_of, state};
+use crate::storage::{CommitOutcome, Refusal, keys, rows};
+use crate::types::epoch::SinkAppend;
+use crate::types::ids::{LaneId, StreamId};
 
 fn fixture() -> contract::Fixture {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -18,3 +28,878 @@ fn fixture() -> contract::Fixture {
 }
 
 crate::storage_contract_tests!(fixture);
+
+// ------------------------------------------------------------------------------- material
+
+/// What a test does at a point.
+type Action = Box<dyn FnMut(&'static str) -> io::Result<()> + Send>;
+
+/// Counts the points that are passed and lets a test act at them.
+#[derive(Default)]
+pub(super) struct Probe {
+    counts: Mutex<HashMap<&'static str, usize>>,
+    action: Mutex<Option<Action>>,
+}
+
+impl Probe {
+    pub(super) fn count(&self, point: &str) -> usize {
+        self.counts.lock().unwrap().get(point).copied().unwrap_or(0)
+    }
+
+    pub(super) fn act(&self, action: impl FnMut(&'static str) -> io::Result<()> + Send + 'static) {
+        *self.action.lock().unwrap() = Some(Box::new(action));
+    }
+}
+
+impl FaultPoints for Probe {
+    fn reach(&self, point: &'static str) -> io::Result<()> {
+        *self.counts.lock().unwrap().entry(point).or_default() += 1;
+        // Taken out while it runs: what it does passes points too.
+        let taken = self.action.lock().unwrap().take();
+        let Some(mut action) = taken else {
+            return Ok(());
+        };
+        let result = action(point);
+        self.action.lock().unwrap().get_or_insert(action);
+        result
+    }
+}
+
+/// Applies only when told to.
+fn lagging(probe: &Arc<Probe>) -> EmbeddedOptions {
+    EmbeddedOptions {
+        apply_idle_ms: 3_600_000,
+        faults: Arc::<Probe>::clone(probe),
+        ..EmbeddedOptions::default()
+    }
+}
+
+fn open(dir: &Path) -> Result<EmbeddedStorage, StorageError> {
+    EmbeddedStorage::open(dir, EmbeddedOptions::default())
+}
+
+fn grant(storage: &dyn Storage, partition: u64) -> Lease {
+    leases::grant(storage, PartitionId(partition)).unwrap()
+}
+
+/// An epoch whose rows are large enough to span pages.
+fn epoch_of(lease: Lease, epoch: u64) -> EpochCommit {
+    let states = (0..100)
+        .map(|key| state(&format!("key {key}"), Some(&format!("{epoch:0100}"))))
+        .collect();
+    EpochCommit {
+        states,
+        ..commit_of(lease, epoch)
+    }
+}
+
+fn commit_epochs(storage: &dyn Storage, lease: Lease, epochs: std::ops::RangeInclusive<u64>) {
+    for epoch in epochs {
+        let outcome = storage.commit_epoch(lease, epoch_of(lease, epoch)).unwrap();
+        assert!(
+            matches!(outcome, CommitOutcome::Committed(_)),
+            "{outcome:?}"
+        );
+    }
+}
+
+/// The epoch whose rows a partition has, all of them; 0 where it has none.
+fn epoch_of_rows(storage: &dyn Storage, partition: u64) -> u64 {
+    let page = rows::scan_states(storage, PartitionId(partition), "count", b"", 1_000).unwrap();
+    assert!(
+        page.rows.len() == 100 || page.rows.is_empty(),
+        "{} rows",
+        page.rows.len()
+    );
+    let epochs: std::collections::BTreeSet<u64> = (page.rows.iter())
+        .map(|(_, value)| std::str::from_utf8(value).unwrap().parse().unwrap())
+        .collect();
+    assert!(epochs.len() <= 1, "a mix of epochs: {epochs:?}");
+    epochs.into_iter().next().unwrap_or(0)
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        let target = to.join(file.file_name());
+        match file.file_type().unwrap().is_dir() {
+            true => copy_directory(&file.path(), &target),
+            false => drop(std::fs::copy(file.path(), target).unwrap()),
+        }
+    }
+}
+
+/// A directory with partitions 1 and 2, each with `applied` epochs applied and two more decided.
+fn image_with_lag(dir: &Path, applied: u64) -> PathBuf {
+    let (live, image) = (dir.join("live"), dir.join("image"));
+    let storage = EmbeddedStorage::open(&live, lagging(&Arc::default())).unwrap();
+    for partition in [1, 2] {
+        let lease = grant(&storage, partition);
+        commit_epochs(&storage, lease, 1..=applied);
+    }
+    storage.settle().unwrap();
+    for partition in [1, 2] {
+        let lease = grant(&storage, partition);
+        commit_epochs(&storage, lease, applied + 1..=applied + 2);
+    }
+    copy_directory(&live, &image);
+    image
+}
+
+fn open_bulk(image: &Path) -> Bulk {
+    match Bulk::open(&image.join("bulk"), 1 << 20) {
+        Ok(bulk) => bulk,
+        Err(OpenError::Failed(error)) => panic!("{error}"),
+        Err(OpenError::TornJournal(error)) => panic!("{error}"),
+    }
+}
+
+fn entry_keys(bulk: &Bulk) -> Vec<Vec<u8>> {
+    let keys = bulk.view().keys(prefix_range(keys::ENTRY));
+    keys.map(|key| key.unwrap().to_vec()).collect()
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let (_sender, never) = mpsc::channel::<()>();
+    for _ in 0..1_000 {
+        if condition() {
+            return;
+        }
+        let _ = never.recv_timeout(Duration::from_millis(10));
+    }
+    panic!("{what} did not come");
+}
+
+// -------------------------------------------------------------------------------- opening
+
+#[test]
+fn decided_epochs_are_there_after_a_crash_and_after_a_clean_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_with_lag(dir.path(), 3);
+    for directory in [image, dir.path().join("live")] {
+        for _again in 0..2 {
+            let storage = open(&directory).unwrap();
+            assert!(storage.damaged().is_empty());
+            for partition in [1, 2] {
+                assert_eq!(
+                    storage.head(PartitionId(partition)).unwrap().epoch,
+                    EpochId(5)
+                );
+                assert_eq!(epoch_of_rows(&storage, partition), 5);
+            }
+            assert_eq!(entry_keys(&storage.shared.bulk), Vec::<Vec<u8>>::new());
+            assert!(storage.disk_bytes().unwrap() > 0);
+        }
+    }
+}
+
+#[test]
+fn a_directory_in_use_names_its_holder() {
+    let dir = tempfile::tempdir().unwrap();
+    let _storage = open(dir.path()).unwrap();
+    let error = open(dir.path()).unwrap_err();
+    assert!(matches!(error, StorageError::InUse { .. }), "{error}");
+}
+
+#[test]
+fn a_lost_half_is_refused_and_never_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_with_lag(dir.path(), 1);
+    for (lost, named) in [("bulk", "bulk rows"), ("decisions", "decisions")] {
+        let copy = dir.path().join(format!("without {lost}"));
+        copy_directory(&image, &copy);
+        std::fs::remove_dir_all(copy.join(lost)).unwrap();
+        for _again in 0..2 {
+            let error = open(&copy).unwrap_err();
+            assert!(
+                matches!(error, StorageError::MissingStore { .. }),
+                "{error}"
+            );
+            assert!(
+                error.to_string().contains(&format!("no {named}")),
+                "{error}"
+            );
+            assert!(!copy.join(lost).exists());
+        }
+    }
+}
+
+#[test]
+fn halves_of_two_directories_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_with_lag(dir.path(), 1);
+    let other = dir.path().join("other");
+    drop(open(&other).unwrap());
+    std::fs::remove_dir_all(other.join("bulk")).unwrap();
+    copy_directory(&image.join("bulk"), &other.join("bulk"));
+    let error = open(&other).unwrap_err();
+    assert!(matches!(error, StorageError::MixedStores { .. }), "{error}");
+}
+
+#[test]
+fn an_interrupted_beginning_is_begun_again() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()).unwrap());
+    // The bulk store was made, the decisions only half.
+    std::fs::rename(
+        dir.path().join("decisions"),
+        dir.path().join("decisions.new"),
+    )
+    .unwrap();
+    std::fs::create_dir(dir.path().join("bulk.new")).unwrap();
+    let storage = open(dir.path()).unwrap();
+    let lease = grant(&storage, 1);
+    commit_epochs(&storage, lease, 1..=1);
+    assert!(!dir.path().join("decisions.new").exists() && !dir.path().join("bulk.new").exists());
+}
+
+#[test]
+fn a_newer_format_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_with_lag(dir.path(), 1);
+    let bulk = open_bulk(&image);
+    let key = keys::applied(PartitionId(1));
+    let mut value = bulk.get(&key).unwrap().unwrap().to_vec();
+    value[0] = 200;
+    bulk.write([(key.into(), Some(value.into()))]).unwrap();
+    bulk.sync().unwrap();
+    drop(bulk);
+    let text = open(&image).unwrap_err().to_string();
+    assert!(text.contains("applied head of partition p1"), "{text}");
+    assert!(text.contains("format version 200 is newer"), "{text}");
+}
+
+// --------------------------------------------------------------------------------- damage
+
+fn check_damage(spoil: impl Fn(&Bulk, &[u8]), epoch: u64, expected: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_with_lag(dir.path(), 3);
+    let bulk = open_bulk(&image);
+    let entries = entry_keys(&bulk);
+    assert_eq!(entries.len(), 4);
+    let key = (entries.iter())
+        .find(|key| {
+            let (partition, _, found) = keys::parse_entry(key).unwrap();
+            (partition, found) == (PartitionId(1), EpochId(epoch))
+        })
+        .unwrap();
+    spoil(&bulk, key);
+    bulk.sync().unwrap();
+    drop(bulk);
+    for _again in 0..2 {
+        let storage = open(&image).unwrap();
+        let damaged = storage.damaged();
+        assert_eq!(damaged.len(), 1, "{damaged:?}");
+        let (partition, damage) = &damaged[0];
+        assert_eq!((*partition, damage.epoch), (PartitionId(1), EpochId(epoch)));
+        assert!(damage.finding.contains(expected), "{}", damage.finding);
+        // It stops, by name, whatever is asked of it.
+        let error = storage.head(PartitionId(1)).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("partition p1 is damaged at epoch e{epoch}"))
+        );
+        assert!(leases::grant(&storage, PartitionId(1)).is_err());
+        let lease = leases::current(&storage, PartitionId(1)).unwrap().unwrap();
+        for epoch in [1, 4, 6] {
+            let error = storage
+                .commit_epoch(lease, epoch_of(lease, epoch))
+                .unwrap_err();
+            assert!(matches!(error, StorageError::Damaged { .. }), "{error}");
+        }
+        // The other one runs.
+        let lease = grant(&storage, 2);
+        let next = storage.head(PartitionId(2)).unwrap().epoch.next().0;
+        assert_eq!(epoch_of_rows(&storage, 2), next - 1);
+        commit_epochs(&storage, lease, next..=next);
+    }
+}
+
+#[test]
+fn a_hole_in_the_chain_stops_its_partition_alone() {
+    let remove = |bulk: &Bulk, key: &[u8]| bulk.write([(key.into(), None)]).unwrap();
+    check_damage(remove, 4, "entry of a decided epoch is gone");
+    check_damage(remove, 5, "entry of a decided epoch is gone");
+}
+
+#[test]
+fn a_wrong_checksum_stops_its_partition_alone() {
+    let flip = |bulk: &Bulk, key: &[u8]| {
+        let mut value = bulk.get(key).unwrap().unwrap().to_vec();
+        let middle = value.len() / 2;
+        value[middle] ^= 1;
+        bulk.write([(key.into(), Some(value.into()))]).unwrap();
+    };
+    check_damage(flip, 4, "checksum does not match");
+    check_damage(flip, 5, "checksum does not match");
+}
+
+#[test]
+fn rows_beyond_the_head_bring_it_forward() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path()).unwrap();
+    let lease = grant(&storage, 1);
+    commit_epochs(&storage, lease, 1..=2);
+    let early = storage.head(PartitionId(1)).unwrap();
+    commit_epochs(&storage, lease, 3..=5);
+    let head = storage.head(PartitionId(1)).unwrap();
+    drop(storage);
+    let decisions = Decisions::open(&dir.path().join("decisions")).unwrap();
+    decisions
+        .put(&[(keys::head(PartitionId(1)), codec::encode_head(&early))])
+        .unwrap();
+    decisions.flush().unwrap();
+    drop(decisions);
+    let storage = open(dir.path()).unwrap();
+    assert!(storage.damaged().is_empty());
+    assert_eq!(storage.head(PartitionId(1)).unwrap(), head);
+    commit_epochs(&storage, lease, 6..=6);
+    assert_eq!(epoch_of_rows(&storage, 1), 6);
+}
+
+#[test]
+fn undecided_entries_are_removed_at_opening() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let probe = Arc::<Probe>::default();
+    let live = dir.path().join("live");
+    let storage = EmbeddedStorage::open(&live, lagging(&probe)).unwrap();
+    let lease = grant(&storage, 1);
+    commit_epochs(&storage, lease, 1..=1);
+    let (from, to) = (live.clone(), image.clone());
+    probe.act(move |point| {
+        // Staged, synced, not decided.
+        if point == "decide: write the heads" {
+            copy_directory(&from, &to);
+        }
+        Ok(())
+    });
+    commit_epochs(&storage, lease, 2..=2);
+    assert_eq!(
+        entry_keys(&open_bulk(&image)).len(),
+        2,
+        "one decided, one not"
+    );
+    let storage = open(&image).unwrap();
+    assert_eq!(entry_keys(&storage.shared.bulk).len(), 0);
+    assert_eq!(storage.head(PartitionId(1)).unwrap().epoch, EpochId(1));
+    assert_eq!(epoch_of_rows(&storage, 1), 1);
+    commit_epochs(&storage, lease, 2..=3);
+}
+
+// ------------------------------------------------------------------------- failed writes
+
+fn check_failure(point: &'static str) {
+    let dir = tempfile::tempdir().unwrap();
+    let probe = Arc::<Probe>::default();
+    let exits = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&exits);
+    let options = EmbeddedOptions {
+        on_failed_sync: Arc::new(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }),
+        ..lagging(&probe)
+    };
+    let storage = EmbeddedStorage::open(dir.path(), options).unwrap();
+    let lease = grant(&storage, 1);
+    commit_epochs(&storage, lease, 1..=1);
+    let hits = probe.count(point);
+    probe.act(move |passed| match passed == point {
+        true => Err(io::Error::other("the disk is gone")),
+        false => Ok(()),
+    });
+    let ticket = storage.submit_epoch(lease, epoch_of(lease, 2));
+    let settled = storage.settle();
+    let is_decided = point.starts_with("apply") || point.starts_with("settle");
+    let expected = match is_decided {
+        true => storage.shared.decided_head(PartitionId(1)).epoch,
+        false => EpochId(1),
+    };
+    match ticket.wait().unwrap() {
+        CommitOutcome::Committed(head) => {
+            assert!(is_decided && head.epoch == EpochId(2), "{point}");
+        }
+        outcome => assert!(
+            !is_decided && outcome == CommitOutcome::Unknown,
+            "{point}: {outcome:?}"
+        ),
+    }
+    assert!(matches!(settled, Err(StorageError::Stopped)), "{point}");
+    assert_eq!(probe.count(point), hits + 1, "{point} was passed once more");
+    assert_eq!(exits.load(Ordering::SeqCst), 1, "{point}");
+    // Nothing is read again from pages that may lie, and nothing hangs.
+    assert!(matches!(storage.get(b"key"), Err(StorageError::Stopped)));
+    assert!(matches!(
+        storage.head(PartitionId(1)),
+        Err(StorageError::Stopped)
+    ));
+    assert!(matches!(
+        storage.read_catalog(b"pkey"),
+        Err(StorageError::Stopped)
+    ));
+    let outcome = storage.commit_epoch(lease, epoch_of(lease, 3)).unwrap();
+    assert_eq!(outcome, CommitOutcome::Unknown);
+    drop(storage);
+    // The next process finds the epoch whole or not at all.
+    let storage = open(dir.path()).unwrap();
+    let head = storage.head(PartitionId(1)).unwrap().epoch;
+    assert!(head >= expected && head <= EpochId(2), "{point}: {head}");
+    assert_eq!(EpochId(epoch_of_rows(&storage, 1)), head, "{point}");
+}
+
+#[test]
+fn a_failed_write_or_sync_ends_the_process_without_an_answer() {
+    for point in [
+        "stage: write the entries",
+        "stage: sync the entries",
+        "decide: write the heads",
+        "decide: flush the heads",
+        "decide: sync the heads",
+        "apply: write the rows",
+        "settle: sync the rows",
+    ] {
+        check_failure(point);
+    }
+}
+
+#[test]
+fn a_failed_sync_of_the_catalog_ends_the_process_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let probe = Arc::<Probe>::default();
+    let exits = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&exits);
+    let options = EmbeddedOptions {
+        on_failed_sync: Arc::new(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }),
+        ..lagging(&probe)
+    };
+    let storage = EmbeddedStorage::open(dir.path(), options).unwrap();
+    probe.act(|point| match point == "catalog: sync the rows" {
+        true => Err(io::Error::other("the disk is gone")),
+        false => Ok(()),
+    });
+    assert!(leases::allocate(&storage, Counter::Streams, 1).is_err());
+    assert_eq!(exits.load(Ordering::SeqCst), 1);
+    assert!(matches!(
+        leases::end_all(&storage),
+        Err(StorageError::Stopped)
+    ));
+}
+
+// ------------------------------------------------------------------------------- staging
+
+/// Commits one group of partitions 1, 2, 3 while the lease of 2 ends between look and decision.
+fn commit_group_while_a_lease_ends(with_sink: bool) -> (Vec<bool>, usize, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let probe = Arc::<Probe>::default();
+    let storage = EmbeddedStorage::open(&dir.path().join("data"), lagging(&probe)).unwrap();
+    let storage: Arc<EmbeddedStorage> = Arc::new(storage);
+    let path = dir.path().join("sink");
+    let file = storage.open_sink_file(&path).unwrap();
+    let jobs: Vec<Lease> = (1..=3)
+        .map(|partition| grant(&*storage, partition))
+        .collect();
+    let (weak, doomed): (Weak<EmbeddedStorage>, Lease) = (Arc::downgrade(&storage), jobs[1]);
+    probe.act(move |point| {
+        if point == "decide: write the heads"
+            && let Some(storage) = weak.upgrade()
+        {
+            leases::end(&*storage, doomed).unwrap();
+        }
+        Ok(())
+    });
+    let epochs = (1..=2)
+        .flat_map(|epoch| jobs.iter().map(move |lease| (epoch, *lease)))
+        .map(|(epoch, lease)| {
+            let mut commit = epoch_of(lease, epoch);
+            if with_sink {
+                let bytes = format!("{} {epoch}\n", lease.partition).into_bytes();
+                commit.appends.push(SinkAppend { file, bytes });
+            }
+            (lease, commit)
+        })
+        .collect();
+    let outcomes = (storage.submit_epochs(epochs).into_iter())
+        .map(|ticket| match ticket.wait().unwrap() {
+            CommitOutcome::Committed(_) => true,
+            CommitOutcome::Refused(Refusal::LeaseLost { current: None, .. }) => false,
+            outcome => panic!("{outcome:?}"),
+        })
+        .collect();
+    let stagings = probe.count("stage: sync the entries");
+    storage.settle().unwrap();
+    assert_eq!(
+        [1, 2, 3].map(|partition| epoch_of_rows(&*storage, partition)),
+        [2, 0, 2]
+    );
+    assert_eq!(
+        entry_keys(&storage.shared.bulk).len(),
+        0,
+        "the refused entries are gone"
+    );
+    drop(storage);
+    (outcomes, stagings, std::fs::read_to_string(path).unwrap())
+}
+
+#[test]
+fn room_of_a_refused_epoch_in_a_shared_file_is_given_to_those_behind_it() {
+    let (outcomes, stagings, text) = commit_group_while_a_lease_ends(true);
+    assert_eq!(outcomes, [true, false, true, true, false, true]);
+    assert_eq!(text, "p1 1\np3 1\np1 2\np3 2\n");
+    assert_eq!(stagings, 2, "the others were staged anew");
+}
+
+#[test]
+fn a_refused_epoch_without_sink_bytes_holds_up_nobody() {
+    let (outcomes, stagings, text) = commit_group_while_a_lease_ends(false);
+    assert_eq!(outcomes, [true, false, true, true, false, true]);
+    assert_eq!(text, "");
+    assert_eq!(stagings, 1);
+}
+
+// ------------------------------------------------------------------------------- applying
+
+#[test]
+fn staged_bytes_are_bounded_by_applying_earlier() {
+    let dir = tempfile::tempdir().unwrap();
+    let probe = Arc::<Probe>::default();
+    let options = EmbeddedOptions {
+        staged_bytes_max: 100_000,
+        apply_bytes: usize::MAX,
+        ..lagging(&probe)
+    };
+    let storage = EmbeddedStorage::open(dir.path(), options).unwrap();
+    let lease = grant(&storage, 1);
+    // An entry is some 12 kB.
+    commit_epochs(&storage, lease, 1..=40);
+    let applied = probe.count("apply: write the rows");
+    assert!((4..=8).contains(&applied), "applied {applied} times");
+    assert_eq!(epoch_of_rows(&storage, 1), 40);
+}
+
+#[test]
+fn what_is_decided_is_applied_when_nothing_comes() {
+    let dir = tempfile::tempdir().unwrap();
+    let probe = Arc::<Probe>::default();
+    let options = EmbeddedOptions {
+        apply_idle_ms: 1,
+        ..lagging(&probe)
+    };
+    let storage = EmbeddedStorage::open(dir.path(), options).unwrap();
+    let lease = grant(&storage, 1);
+    commit_epochs(&storage, lease, 1..=1);
+    wait_until("the application", || {
+        storage.shared.overlay.read().is_empty()
+    });
+    assert_eq!(epoch_of_rows(&storage, 1), 1);
+}
+
+// ----------------------------------------------------------------------------- sink files
+
+fn append_epoch(storage: &dyn Storage, lease: Lease, epoch: u64, file: SinkFileId) {
+    let bytes = format!("{} {epoch}\n", lease.partition).into_bytes();
+    let commit = EpochCommit {
+        appends: vec![SinkAppend { file, bytes }],
+        ..epoch_of(lease, epoch)
+    };
+    let outcome = storage.commit_epoch(lease, commit).unwrap();
+    assert!(
+        matches!(outcome, CommitOutcome::Committed(_)),
+        "{outcome:?}"
+    );
+}
+
+fn sink_error(storage: &dyn Storage, path: &Path) -> String {
+    let error = storage.open_sink_file(path).unwrap_err();
+    assert!(matches!(error, StorageError::SinkFile { .. }), "{error}");
+    error.to_string()
+}
+
+#[test]
+fn a_file_that_is_not_as_it_was_left_is_refused_with_the_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, path) = (dir.path().join("data"), dir.path().join("sink"));
+    std::fs::write(&path, "somebody's\n").unwrap();
+    let storage = open(&data).unwrap();
+    assert!(sink_error(&storage, &path).contains("move the file away or delete it"));
+    std::fs::write(&path, "").unwrap();
+    let file = storage.open_sink_file(&path).unwrap();
+    let lease = grant(&storage, 1);
+    append_epoch(&storage, lease, 1, file);
+    drop(storage);
+    for (content, expected) in [
+        (Some("p1 1\nmore\n"), "truncate -s 5"),
+        (Some("p1"), "put the whole file back"),
+        (None, "put the file back"),
+    ] {
+        match content {
+            Some(content) => std::fs::write(&path, content).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+        let storage = open(&data).unwrap();
+        let text = sink_error(&storage, &path);
+        assert!(text.contains(expected), "{text}");
+    }
+    std::fs::write(&path, "p1 1\n").unwrap();
+    let storage = open(&data).unwrap();
+    assert_eq!(storage.open_sink_file(&path).unwrap(), file);
+    // The same file by another name.
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    assert_eq!(storage.open_sink_file(&link).unwrap(), file);
+    append_epoch(&storage, lease, 2, file);
+    drop(storage);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "p1 1\np1 2\n");
+}
+
+#[test]
+fn a_moved_project_finds_its_files_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (before, after) = (dir.path().join("before"), dir.path().join("after"));
+    std::fs::create_dir_all(before.join("out")).unwrap();
+    let elsewhere = dir.path().join("elsewhere");
+    let storage = open(&before.join("data")).unwrap();
+    let inside = storage.open_sink_file(&before.join("out/sink")).unwrap();
+    let outside = storage.open_sink_file(&elsewhere).unwrap();
+    let lease = grant(&storage, 1);
+    append_epoch(&storage, lease, 1, inside);
+    append_epoch(&storage, lease, 2, outside);
+    drop(storage);
+    std::fs::rename(&before, &after).unwrap();
+    let storage = open(&after.join("data")).unwrap();
+    assert_eq!(
+        storage.open_sink_file(&after.join("out/sink")).unwrap(),
+        inside
+    );
+    assert_eq!(storage.open_sink_file(&elsewhere).unwrap(), outside);
+    append_epoch(&storage, lease, 3, inside);
+    append_epoch(&storage, lease, 4, outside);
+    drop(storage);
+    assert_eq!(
+        std::fs::read_to_string(after.join("out/sink")).unwrap(),
+        "p1 1\np1 3\n"
+    );
+    assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "p1 2\np1 4\n");
+}
+
+#[test]
+fn entries_wait_for_a_sink_file_that_was_taken_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let (live, kept) = (dir.path().join("live"), dir.path().join("kept"));
+    std::fs::create_dir_all(&live).unwrap();
+    {
+        let storage = EmbeddedStorage::open(&live.join("data"), lagging(&Arc::default())).unwrap();
+        let sink = storage.open_sink_file(&live.join("sink")).unwrap();
+        let jobs = [1, 2, 3].map(|partition| grant(&storage, partition));
+        append_epoch(&storage, jobs[0], 1, sink);
+        storage.settle().unwrap();
+        append_epoch(&storage, jobs[0], 2, sink);
+        append_epoch(&storage, jobs[1], 1, sink);
+        commit_epochs(&storage, jobs[2], 1..=1);
+        copy_directory(&live, &image);
+    }
+    std::fs::rename(image.join("sink"), &kept).unwrap();
+    let storage = open(&image.join("data")).unwrap();
+    let damaged: Vec<_> = storage
+        .damaged()
+        .into_iter()
+        .map(|(id, damage)| (id.0, damage))
+        .collect();
+    assert_eq!(
+        damaged.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
+        [1, 2]
+    );
+    assert!(
+        damaged[0].1.finding.contains("put it back and start again"),
+        "{damaged:?}"
+    );
+    assert_eq!(epoch_of_rows(&storage, 3), 1);
+    drop(storage);
+    std::fs::rename(&kept, image.join("sink")).unwrap();
+    let storage = open(&image.join("data")).unwrap();
+    assert!(storage.damaged().is_empty());
+    assert_eq!(
+        [1, 2, 3].map(|partition| epoch_of_rows(&storage, partition)),
+        [2, 1, 1]
+    );
+    assert_eq!(
+        std::fs::read_to_string(image.join("sink")).unwrap(),
+        "p1 1\np1 2\np2 1\n"
+    );
+    assert!(storage.open_sink_file(&image.join("sink")).is_ok());
+}
+
+#[test]
+fn a_lost_entry_stops_all_whose_sink_bytes_follow_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let (live, image) = (dir.path().join("live"), dir.path().join("image"));
+    std::fs::create_dir_all(&live).unwrap();
+    {
+        let storage = EmbeddedStorage::open(&live.join("data"), lagging(&Arc::default())).unwrap();
+        let sink = storage.open_sink_file(&live.join("sink")).unwrap();
+        let jobs = [1, 2, 3].map(|partition| grant(&storage, partition));
+        append_epoch(&storage, jobs[0], 1, sink);
+        append_epoch(&storage, jobs[1], 1, sink);
+        append_epoch(&storage, jobs[2], 1, sink);
+        copy_directory(&live, &image);
+    }
+    let bulk = open_bulk(&image.join("data"));
+    let second = entry_keys(&bulk).swap_remove(1);
+    bulk.write([(second.into(), None)]).unwrap();
+    bulk.sync().unwrap();
+    drop(bulk);
+    for _again in 0..2 {
+        let storage = open(&image.join("data")).unwrap();
+        let damaged: Vec<_> = storage.damaged().into_iter().map(|(id, _)| id.0).collect();
+        assert_eq!(damaged, [2, 3]);
+        assert_eq!(epoch_of_rows(&storage, 1), 1);
+        assert_eq!(
+            std::fs::read_to_string(image.join("sink")).unwrap(),
+            "p1 1\n",
+            "no gap"
+        );
+    }
+}
+
+// ---------------------------------------------------------------------------- torn journal
+
+/// What fjall does by itself with a journal: whether it opens.
+fn opens_by_itself(image: &Path) -> bool {
+    std::panic::catch_unwind(|| Bulk::open(&image.join("bulk"), 1 << 20).is_ok()).unwrap_or(false)
+}
+
+#[test]
+fn a_torn_unsynced_tail_is_cut_and_no_decided_epoch_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let live = dir.path().join("live");
+    let (synced, whole) = (dir.path().join("synced"), dir.path().join("whole"));
+    let probe = Arc::<Probe>::default();
+    let options = EmbeddedOptions {
+        apply_bytes: 1,
+        ..lagging(&probe)
+    };
+    let storage = EmbeddedStorage::open(&live, options).unwrap();
+    let lease = grant(&storage, 1);
+    commit_epochs(&storage, lease, 1..=2);
+    // Refused, so it writes nothing: its answer tells that the application before it is over.
+    storage.commit_epoch(lease, epoch_of(lease, 99)).unwrap();
+    let (from, before, after) = (live.clone(), synced.clone(), whole.clone());
+    probe.act(move |point| {
+        // All that is written by now is synced; the application that follows is not, nor is the
+        // next epoch's entry.
+        if point == "apply: write the rows" && !before.exists() {
+            copy_directory(&from, &before);
+        }
+        if point == "stage: sync the entries" && before.exists() && !after.exists() {
+            copy_directory(&from, &after);
+        }
+        Ok(())
+    });
+    commit_epochs(&storage, lease, 3..=4);
+    let length = |image: &Path| journal::whole_until(&image.join("bulk/0.jnl"));
+    let (synced_len, whole_len) = (length(&synced), length(&whole));
+    assert!(whole_len > synced_len + 10_000, "{synced_len} {whole_len}");
+
+    const PAGE_BYTES: u64 = 4_096;
+    let (mut refused_by_itself, mut tears) = (0, 0);
+    let mut page = synced_len.next_multiple_of(PAGE_BYTES);
+    while page + PAGE_BYTES < whole_len {
+        let torn = dir.path().join("torn");
+        copy_directory(&whole, &torn);
+        // One page in the middle never reached the disk.
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(torn.join("bulk/0.jnl"))
+            .unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[0; PAGE_BYTES as usize], page).unwrap();
+        drop(file);
+        let control = dir.path().join("control");
+        copy_directory(&torn, &control);
+        refused_by_itself += usize::from(!opens_by_itself(&control));
+        let storage = open(&torn).unwrap();
+        assert!(storage.damaged().is_empty(), "{:?}", storage.damaged());
+        assert_eq!(storage.head(PartitionId(1)).unwrap().epoch, EpochId(3));
+        assert_eq!(epoch_of_rows(&storage, 1), 3);
+        commit_epochs(&storage, lease, 4..=4);
+        drop(storage);
+        let saved = std::fs::read_dir(&torn).unwrap();
+        let saved = saved.filter(|file| {
+            file.as_ref()
+                .unwrap()
+                .file_name()
+                .to_string_lossy()
+                .starts_with("bulk-journal-0-at-")
+        });
+        assert_eq!(saved.count(), 1, "what was cut is kept");
+        std::fs::remove_dir_all(&torn).unwrap();
+        std::fs::remove_dir_all(&control).unwrap();
+        tears += 1;
+        page += PAGE_BYTES;
+    }
+    println!("{tears} torn tails recovered, {refused_by_itself} of them refused by fjall alone");
+    assert!(
+        tears >= 2 && refused_by_itself >= 1,
+        "{tears} {refused_by_itself}"
+    );
+}
+
+#[test]
+fn a_torn_page_of_a_decided_entry_is_damage_and_no_loss() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_with_lag(dir.path(), 1);
+    let journal = image.join("bulk/0.jnl");
+    let len = journal::whole_until(&journal);
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(&journal)
+        .unwrap();
+    // The last entry is the one of partition 2, epoch 3.
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 512], len - 2_000).unwrap();
+    drop(file);
+    let storage = open(&image).unwrap();
+    let damaged: Vec<_> = storage
+        .damaged()
+        .into_iter()
+        .map(|(id, damage)| (id.0, damage.epoch))
+        .collect();
+    assert_eq!(damaged, [(2, EpochId(3))]);
+    assert_eq!(epoch_of_rows(&storage, 1), 3);
+}
+
+#[test]
+fn chunks_and_states_are_served_from_memory_before_they_are_applied() {
+    let dir = tempfile::tempdir().unwrap();
+    let probe = Arc::<Probe>::default();
+    let storage = EmbeddedStorage::open(dir.path(), lagging(&probe)).unwrap();
+    let lease = grant(&storage, 1);
+    let lane = LaneId {
+        producer: PartitionId(1),
+        stream: StreamId(1),
+        reader: PartitionId(2),
+    };
+    let commit = EpochCommit {
+        chunks: vec![chunk(lane, &["message"])],
+        ..epoch_of(lease, 1)
+    };
+    storage.commit_epoch(lease, commit).unwrap();
+    assert_eq!(
+        probe.count("apply: write the rows"),
+        0,
+        "nothing is applied"
+    );
+    assert_eq!(
+        storage
+            .shared
+            .bulk
+            .get(&keys::chunk(lane, EpochId(1)))
+            .unwrap(),
+        None
+    );
+    let epochs = rows::chunk_epochs(&storage, lane, EpochId(0), EpochId(9)).unwrap();
+    assert_eq!(epochs, [EpochId(1)]);
+    assert_eq!(epoch_of_rows(&storage, 1), 1);
+}
