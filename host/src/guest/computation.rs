@@ -7,9 +7,10 @@
 use std::sync::Arc;
 
 use wasmtime::Store;
+use wasmtime::component::InstancePre;
 
 use crate::guest::bindings::exports::tidelock::computation::computation as contract;
-use crate::guest::bindings::{Guest, GuestPre};
+use crate::guest::bindings::{Guest, GuestIndices};
 use crate::guest::columns;
 use crate::guest::component::Component;
 use crate::guest::deadline;
@@ -47,7 +48,7 @@ pub struct ComputationSettings {
 /// A component that is ready to be called with batches.
 pub struct Computation {
     runtime: Arc<GuestRuntime>,
-    prepared: GuestPre<GuestState>,
+    prepared: Prepared,
     settings: ComputationSettings,
     outside: Outside,
     verdicts: Verdicts,
@@ -66,6 +67,12 @@ pub struct Call {
     pub stdout: String,
     /// What it printed as errors, bounded.
     pub stderr: String,
+}
+
+/// A component with its imports linked and its exports found.
+struct Prepared {
+    linked: InstancePre<GuestState>,
+    exports: GuestIndices,
 }
 
 /// An instance with its store. The slot goes back last, when the pool has its memory again.
@@ -172,19 +179,18 @@ impl Computation {
         let states = columns::lend_states(batch);
         let lent = columns::lend_batch(batch, &states);
         let guest = instance.guest.tidelock_computation_computation();
-        let answer = run(&self.runtime, &mut instance.store, limits, |store| {
+        let (answer, report) = run(&self.runtime, &mut instance.store, limits, |store| {
             guest.call_process(store, &self.settings.parameters, lent)
         });
-        let finished = answer.and_then(|(answer, report)| match self.take_answer(answer, batch) {
+        match answer.and_then(|answer| self.take_answer(answer, batch)) {
             Ok(effects) => Ok(Call {
                 effects,
                 fuel: report.fuel,
                 stdout: report.stdout,
                 stderr: report.stderr,
             }),
-            Err(fault) => Err((fault, report)),
-        });
-        finished.map_err(|(fault, report)| join(fault, report, &self.settings))
+            Err(fault) => Err(join(fault, report, &self.settings)),
+        }
     }
 
     fn take_answer(
@@ -228,7 +234,7 @@ fn prepare(
     runtime: &GuestRuntime,
     component: &Component,
     computation: &str,
-) -> Result<GuestPre<GuestState>, GuestError> {
+) -> Result<Prepared, GuestError> {
     let linked = runtime
         .linker()
         .instantiate_pre(component.compiled())
@@ -236,7 +242,10 @@ fn prepare(
             computation: computation.to_owned(),
             reason: format!("{error:#}"),
         })?;
-    GuestPre::new(linked).map_err(|_| wrong_world(component, computation))
+    match GuestIndices::new(&linked) {
+        Ok(exports) => Ok(Prepared { linked, exports }),
+        Err(_) => Err(wrong_world(component, computation)),
+    }
 }
 
 /// Says what a component exports in place of the contract.
@@ -266,15 +275,15 @@ fn wrong_world(component: &Component, computation: &str) -> GuestError {
 /// description that could change would be none.
 fn describe(
     runtime: &GuestRuntime,
-    prepared: &GuestPre<GuestState>,
+    prepared: &Prepared,
     settings: &ComputationSettings,
 ) -> Result<Description, GuestError> {
     let mut instance = start(runtime, prepared, settings, &Outside::sealed())?;
     let guest = instance.guest.tidelock_computation_computation();
-    let (described, _) = run(runtime, &mut instance.store, &settings.limits, |store| {
+    let (answer, report) = run(runtime, &mut instance.store, &settings.limits, |store| {
         guest.call_describe(store)
-    })
-    .map_err(|(fault, report)| join(fault, report, settings))?;
+    });
+    let described = answer.map_err(|fault| join(fault, report, settings))?;
     take_description(described).map_err(|finding| GuestError::DescriptionInvalid {
         computation: settings.name.clone(),
         finding,
@@ -302,37 +311,31 @@ fn new_store(
 /// Makes a fresh instance, under the limits of a call: a component may run code when it starts.
 fn start(
     runtime: &GuestRuntime,
-    prepared: &GuestPre<GuestState>,
+    prepared: &Prepared,
     settings: &ComputationSettings,
     outside: &Outside,
 ) -> Result<Instance, GuestError> {
     let slot = runtime.slots().take();
     let mut store = new_store(runtime, settings, outside)?;
-    let mut started = Err(());
-    let answer = run(runtime, &mut store, &settings.limits, |store| {
-        // The contract's types are compared here; that error is not the guest's doing.
-        match prepared.instance_pre().instantiate(&mut *store) {
-            Ok(instance) => {
-                started = Ok(Guest::new(store, &instance));
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
+    let (started, report) = run(runtime, &mut store, &settings.limits, |store| {
+        prepared.linked.instantiate(store)
     });
-    match (answer, started) {
-        (Ok(_), Ok(Ok(guest))) => Ok(Instance { guest, store, slot }),
-        (Ok(_), Ok(Err(error))) => Err(GuestError::WrongWorld {
-            computation: settings.name.clone(),
-            expected: CONTRACT,
-            found: format!("its functions have other types: {error:#}"),
-        }),
-        (Err((CallFault::Malformed(fault), _)), _) => Err(GuestError::Instantiation {
+    let started = started.map_err(|fault| match fault {
+        // No guest was on the stack: the engine or its pool refused the component.
+        CallFault::Malformed(fault) => GuestError::Instantiation {
             computation: settings.name.clone(),
             reason: fault.to_string(),
-        }),
-        (Err((fault, report)), _) => Err(join(fault, report, settings)),
-        (Ok(_), Err(())) => unreachable!("a run that succeeds has started the instance"),
-    }
+        },
+        fault => join(fault, report, settings),
+    })?;
+    // The types of the exports are compared with the contract's here.
+    let guest = prepared.exports.load(&mut store, &started);
+    let guest = guest.map_err(|error| GuestError::WrongWorld {
+        computation: settings.name.clone(),
+        expected: CONTRACT,
+        found: format!("its functions have other types: {error:#}"),
+    })?;
+    Ok(Instance { guest, store, slot })
 }
 
 /// Runs guest code under the limits of one call and reports on it.
@@ -341,7 +344,7 @@ fn run<R>(
     store: &mut Store<GuestState>,
     limits: &CallLimits,
     code: impl FnOnce(&mut Store<GuestState>) -> wasmtime::Result<R>,
-) -> Result<(R, CallReport), (CallFault, CallReport)> {
+) -> (Result<R, CallFault>, CallReport) {
     let counts_fuel = runtime.options().fuel;
     store.data_mut().begin_call();
     if counts_fuel {
@@ -363,13 +366,11 @@ fn run<R>(
         stdout,
         stderr,
     };
-    answer
-        .map_err(|error| {
-            let fault = error::classify(&error, store.data().denied_bytes(), &report.stderr);
-            report.backtrace = error::backtrace(&error);
-            (fault, report.clone())
-        })
-        .map(|answer| (answer, report))
+    let answer = answer.map_err(|error| {
+        report.backtrace = error::backtrace(&error);
+        error::classify(&error, store.data().denied_bytes(), &report.stderr)
+    });
+    (answer, report)
 }
 
 fn join(fault: CallFault, report: CallReport, settings: &ComputationSettings) -> GuestError {

@@ -453,11 +453,33 @@ pub(super) fn backtrace(error: &wasmtime::Error) -> String {
         return String::new();
     }
     let text = backtrace.to_string();
-    match text.split_once('\n') {
-        // The first line is wasmtime's heading.
-        Some((_, frames)) => frames.to_owned(),
-        None => text,
+    // The first line is wasmtime's heading.
+    let frames = text.split_once('\n').map_or("", |(_, frames)| frames);
+    without_crate_hashes(frames)
+}
+
+/// Turns `std[d123b7a1a2ed1472]::process` into `std::process`: the hash of a crate says nothing to a
+/// reader.
+fn without_crate_hashes(text: &str) -> String {
+    const HASH_DIGITS: usize = 16;
+    let is_hash = |hash: &str| {
+        hash.len() == HASH_DIGITS && hash.bytes().all(|digit| digit.is_ascii_hexdigit())
+    };
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('[') {
+        let (before, bracket) = rest.split_at(at);
+        kept.push_str(before);
+        rest = match bracket[1..].split_once(']') {
+            Some((hash, after)) if is_hash(hash) => after,
+            _ => {
+                kept.push('[');
+                &bracket[1..]
+            }
+        };
     }
+    kept.push_str(rest);
+    kept
 }
 
 /// Rust's panic message in what a guest printed: from the last "panicked at" to the hint about
@@ -482,6 +504,16 @@ mod tests {
             Some("panicked at src/lib.rs:3:5: first\nsecond")
         );
         assert_eq!(panic_message("no such thing"), None);
+    }
+
+    #[test]
+    fn crate_hashes_are_left_out_of_backtraces() {
+        let check = |text, expected| assert_eq!(without_crate_hashes(text), expected);
+        check(
+            "std[d123b7a1a2ed1472]::abort<core[6d9e98711c484d2e]::X>",
+            "std::abort<core::X>",
+        );
+        check("<[u8]>::get and [", "<[u8]>::get and [");
     }
 
     #[test]
