@@ -11,11 +11,13 @@ use wasmtime::component::InstancePre;
 
 use crate::guest::bindings::exports::tidelock::computation::computation as contract;
 use crate::guest::bindings::{Guest, GuestIndices};
+use crate::guest::call_fault::{self, CallFault};
 use crate::guest::columns;
 use crate::guest::component::Component;
+use crate::guest::cut::{self, CutDifference};
 use crate::guest::deadline;
 use crate::guest::description::take_description;
-use crate::guest::error::{self, CallFault, CallReport, GuestError};
+use crate::guest::error::{CallReport, GuestError};
 use crate::guest::instances::InstanceSlot;
 use crate::guest::policy::{self, Verdicts};
 use crate::guest::runtime::GuestRuntime;
@@ -170,6 +172,34 @@ impl Computation {
         answer
     }
 
+    /// Runs a batch again in two parts, cut before item `at`, and compares their effects with those
+    /// of the whole. A run has no effects by itself, so this may be done to any share of batches.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::DependsOnCut`] when they differ, or [`GuestError::Deadline`] when a part ran
+    /// into the deadline, which proves nothing.
+    pub fn verify_cut(&self, batch: &Batch, whole: &Effects, at: usize) -> Result<(), GuestError> {
+        let (first, mut second) = cut::split(batch, at);
+        let differ = |difference| GuestError::DependsOnCut {
+            computation: self.settings.name.clone(),
+            difference,
+        };
+        let failed = |error: GuestError| match error {
+            GuestError::Deadline { .. } => error,
+            error => differ(CutDifference::failed(&error)),
+        };
+        // On fresh instances, so that it is the cut and not an instance's past that differs.
+        let run = |part: &Batch| {
+            self.start()
+                .and_then(|mut instance| self.call(&mut instance, part))
+        };
+        let of_first = run(&first).map_err(failed)?.effects;
+        second.states = cut::carry(&first.states, &of_first);
+        let of_second = run(&second).map_err(failed)?.effects;
+        cut::compare(batch, whole, (&first, &of_first), (&second, &of_second)).map_err(differ)
+    }
+
     fn start(&self) -> Result<Instance, GuestError> {
         start(&self.runtime, &self.prepared, &self.settings, &self.outside)
     }
@@ -189,7 +219,7 @@ impl Computation {
                 stdout: report.stdout,
                 stderr: report.stderr,
             }),
-            Err(fault) => Err(join(fault, report, &self.settings)),
+            Err(fault) => Err(fault.into_error(&self.settings.name, limits, report)),
         }
     }
 
@@ -283,7 +313,8 @@ fn describe(
     let (answer, report) = run(runtime, &mut instance.store, &settings.limits, |store| {
         guest.call_describe(store)
     });
-    let described = answer.map_err(|fault| join(fault, report, settings))?;
+    let described =
+        answer.map_err(|fault| fault.into_error(&settings.name, &settings.limits, report))?;
     take_description(described).map_err(|finding| GuestError::DescriptionInvalid {
         computation: settings.name.clone(),
         finding,
@@ -326,7 +357,7 @@ fn start(
             computation: settings.name.clone(),
             reason: fault.to_string(),
         },
-        fault => join(fault, report, settings),
+        fault => fault.into_error(&settings.name, &settings.limits, report),
     })?;
     // The types of the exports are compared with the contract's here.
     let guest = prepared.exports.load(&mut store, &started);
@@ -367,70 +398,10 @@ fn run<R>(
         stderr,
     };
     let answer = answer.map_err(|error| {
-        report.backtrace = error::backtrace(&error);
-        error::classify(&error, store.data().denied_bytes(), &report.stderr)
+        report.backtrace = call_fault::backtrace(&error);
+        call_fault::classify(&error, store.data().denied_bytes(), &report.stderr)
     });
     (answer, report)
-}
-
-fn join(fault: CallFault, report: CallReport, settings: &ComputationSettings) -> GuestError {
-    let computation = settings.name.clone();
-    let report = Box::new(report);
-    let limits = &settings.limits;
-    match fault {
-        CallFault::Panic { message } => GuestError::Panic {
-            computation,
-            message,
-            report,
-        },
-        CallFault::Trap { reason } => GuestError::Trap {
-            computation,
-            reason,
-            report,
-        },
-        CallFault::Exit { code } => GuestError::Exit {
-            computation,
-            code,
-            report,
-        },
-        CallFault::OutOfFuel => GuestError::OutOfFuel {
-            computation,
-            limit: limits.fuel,
-            report,
-        },
-        CallFault::OutOfMemory { asked_bytes } => GuestError::OutOfMemory {
-            computation,
-            asked_bytes,
-            limit_bytes: limits.memory_bytes,
-            report,
-        },
-        CallFault::StackOverflow => GuestError::StackOverflow {
-            computation,
-            report,
-        },
-        CallFault::Deadline => GuestError::Deadline {
-            computation,
-            deadline: limits.deadline,
-            report,
-        },
-        CallFault::Oversize { size_bytes } => GuestError::OversizeOutput {
-            computation,
-            size_bytes,
-            limit_bytes: limits.output_bytes,
-            report,
-        },
-        CallFault::Malformed(fault) => GuestError::MalformedEffects {
-            computation,
-            fault,
-            report,
-        },
-        CallFault::Failure { item, reason } => GuestError::Failure {
-            computation,
-            item,
-            reason,
-            report,
-        },
-    }
 }
 
 #[cfg(test)]
