@@ -43,6 +43,16 @@ fn failure_of_the_batch_is_seen_under_reuse_too() {
 }
 
 #[test]
+fn a_guest_learns_nothing_from_those_who_started_it() {
+    let mut computation = behaving("looks-around", |_| {});
+    let call = computation.process(&batch(&["x"], true)).expect("succeeds");
+    assert_eq!(
+        payloads(&call),
+        ["0 variables, 0 arguments, 0 bytes of input, terminal: false"]
+    );
+}
+
+#[test]
 fn nan_has_one_bit_pattern() {
     let mut computation = behaving("returns-nan-bits", |_| {});
     let call = computation.process(&batch(&["x"], true)).expect("succeeds");
