@@ -174,6 +174,7 @@ impl Computation {
 
     /// Runs a batch again in two parts, cut before item `at`, and compares their effects with those
     /// of the whole. A run has no effects by itself, so this may be done to any share of batches.
+    /// It says something only of a computation whose determinism is not `host`.
     ///
     /// # Errors
     ///
@@ -228,11 +229,14 @@ impl Computation {
         answer: Result<contract::Effects, contract::Failure>,
         batch: &Batch,
     ) -> Result<Effects, CallFault> {
-        let effects = answer.map_err(|failure| CallFault::Failure {
-            item: failure.item,
-            reason: failure.reason,
-        })?;
         let limits = &self.settings.limits;
+        let effects = answer.map_err(|failure| CallFault::Failure {
+            // A hint that points nowhere is none.
+            item: failure
+                .item
+                .filter(|item| (*item as usize) < batch.item_count()),
+            reason: bounded(failure.reason, limits.log_bytes),
+        })?;
         let size_bytes = columns::size_bytes(&effects);
         if size_bytes > limits.output_bytes {
             return Err(CallFault::Oversize {
@@ -242,6 +246,15 @@ impl Computation {
         columns::take_effects(effects, batch, &self.description, limits.log_bytes)
             .map_err(CallFault::Malformed)
     }
+}
+
+/// A guest's text, cut to the limit.
+fn bounded(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max));
+        text.push_str(" ... (cut to the limit `log`)");
+    }
+    text
 }
 
 fn check_limits(runtime: &GuestRuntime, settings: &ComputationSettings) -> Result<(), GuestError> {
@@ -412,6 +425,12 @@ mod tests {
     fn a_computation_may_move_to_another_thread() {
         fn check<T: Send>() {}
         check::<Computation>();
+    }
+
+    #[test]
+    fn long_reasons_are_cut_between_characters() {
+        assert_eq!(bounded("short".to_owned(), 5), "short");
+        assert!(bounded("aé".to_owned(), 2).starts_with("a ... "));
     }
 
     #[test]
