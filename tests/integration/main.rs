@@ -7,3 +7,5 @@ mod components;
 mod kill;
 // The command line as a person uses it.
 mod run;
+// What guests can do, and what becomes of those that try more.
+mod sandbox;

@@ -36,7 +36,10 @@ pub fn inspect(arguments: &InspectArguments, output: OutputFormat) -> anyhow::Re
     let shown = arguments.file.display();
     let bytes =
         std::fs::read(&arguments.file).with_context(|| format!("failed to read {shown}"))?;
-    let runtime = GuestRuntime::new(GuestOptions::default())?;
+    let runtime = GuestRuntime::new(GuestOptions {
+        instances_max: 1,
+        ..GuestOptions::default()
+    })?;
     let component = runtime
         .load(&bytes)
         .with_context(|| format!("failed to load {shown}"))?;

@@ -6,153 +6,14 @@
 //! description; nothing else of the host sees them before.
 
 use std::collections::HashMap;
-use std::fmt;
 
 use crate::guest::bindings::exports::tidelock::computation::computation as contract;
+use crate::guest::column_fault::{ColumnFault, ColumnName};
 use crate::types::batch::{
     Batch, ComputationKind, Description, Effects, LogLevel, LogLine, OutputColumns, StateColumn,
     TimerColumns,
 };
 use crate::types::column::Column;
-
-/// Effects that contradict themselves, the batch or the description: which column, which row, what
-/// was found and what is allowed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ColumnFault {
-    /// The columns of one group differ in length.
-    #[error("column {column} has {found} rows where {expected} are needed")]
-    Length {
-        /// The column.
-        column: ColumnName,
-        /// Its length.
-        found: usize,
-        /// The length of the group's first column.
-        expected: usize,
-    },
-    /// An end is below the one before it or beyond the bytes.
-    #[error("row {row} of column {column} ends at {found}, allowed are {least} to {most}")]
-    End {
-        /// The column.
-        column: ColumnName,
-        /// The row.
-        row: usize,
-        /// Its end.
-        found: u32,
-        /// The end of the row before.
-        least: u32,
-        /// The number of bytes.
-        most: usize,
-    },
-    /// There are bytes behind the last row's end.
-    #[error("column {column} has {found} bytes, allowed are {allowed}, where its last row ends")]
-    BytesLeft {
-        /// The column.
-        column: ColumnName,
-        /// Its bytes.
-        found: usize,
-        /// The last end.
-        allowed: u32,
-    },
-    /// An index is out of range.
-    #[error(
-        "row {row} of column {column} is {found}, allowed is less than {count}, the number of {what}"
-    )]
-    Index {
-        /// The column.
-        column: ColumnName,
-        /// The row.
-        row: usize,
-        /// The index.
-        found: u32,
-        /// How many there are to point to.
-        count: usize,
-        /// What it points to.
-        what: &'static str,
-    },
-    /// A key has two rows in one state column.
-    #[error(
-        "row {row} of column {column} is key {key}, which an earlier row has; allowed is one row for each key"
-    )]
-    KeyTwice {
-        /// The column.
-        column: ColumnName,
-        /// The second row.
-        row: usize,
-        /// The index of the key.
-        key: u32,
-    },
-    /// A timer is named twice.
-    #[error(
-        "row {row} of {group} names the timer of key {key}, stream {stream}, trigger \
-         {trigger_time}, which row {first_row} of {first_group} names; allowed is one row for each \
-         timer over set-timers and cancel-timers"
-    )]
-    TimerTwice {
-        /// Where the second row is.
-        group: &'static str,
-        /// The second row.
-        row: usize,
-        /// Where the first row is.
-        first_group: &'static str,
-        /// The first row.
-        first_row: usize,
-        /// The index of the key.
-        key: u32,
-        /// The index of the timer stream.
-        stream: u16,
-        /// The trigger time.
-        trigger_time: u64,
-    },
-    /// Not one state column for each declared state.
-    #[error("there are {found} state columns, allowed are {declared}, one for each declared state")]
-    StateCount {
-        /// How many there are.
-        found: usize,
-        /// How many states are declared.
-        declared: usize,
-    },
-    /// A column that must be empty is not.
-    #[error("column {column} has {found} rows, allowed are none: {why}")]
-    NotEmpty {
-        /// The column.
-        column: ColumnName,
-        /// Its length.
-        found: usize,
-        /// Why it must be empty.
-        why: &'static str,
-    },
-    /// The results could not even be read as the contract's types.
-    #[error("the results can't be read: {reason}")]
-    Unreadable {
-        /// What the engine says: a string that is not UTF-8, a list outside of the memory.
-        reason: String,
-    },
-}
-
-/// A column of the effects by its name in the contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ColumnName {
-    group: &'static str,
-    index: Option<usize>,
-    field: &'static str,
-}
-
-impl fmt::Display for ColumnName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.index {
-            Some(index) => write!(formatter, "{}[{index}].{}", self.group, self.field),
-            None => write!(formatter, "{}.{}", self.group, self.field),
-        }
-    }
-}
-
-fn column(group: &'static str, field: &'static str) -> ColumnName {
-    ColumnName {
-        group,
-        index: None,
-        field,
-    }
-}
 
 /// A batch's state columns as the guest gets them; they must outlive the batch that lends them.
 pub(super) fn lend_states(batch: &Batch) -> Vec<contract::StateColumnParam<'_>> {
@@ -259,7 +120,7 @@ fn check_outputs(
     batch: &Batch,
     description: &Description,
 ) -> Result<(), ColumnFault> {
-    let name = |field| column("outputs", field);
+    let name = |field| ColumnName::new("outputs", field);
     let count = outputs.streams.len();
     if !outputs.parent_ends.is_empty() {
         return Err(ColumnFault::NotEmpty {
@@ -302,11 +163,7 @@ fn check_states(
         });
     }
     for (index, state) in states.iter().enumerate() {
-        let name = |field| ColumnName {
-            group: "states",
-            index: Some(index),
-            field,
-        };
+        let name = |field| ColumnName::of_state(index, field);
         check_length(name("values"), state.values.len(), state.keys.len())?;
         check_ends(name("values"), &state.values)?;
         check_indexes(
@@ -330,38 +187,38 @@ fn check_timers(
         let count = timers.streams.len();
         if description.kind == ComputationKind::Map && count > 0 {
             return Err(ColumnFault::NotEmpty {
-                column: column(group, "streams"),
+                column: ColumnName::new(group, "streams"),
                 found: count,
                 why: "a map has no timers",
             });
         }
-        check_length(column(group, "keys"), timers.keys.len(), count)?;
+        check_length(ColumnName::new(group, "keys"), timers.keys.len(), count)?;
         check_length(
-            column(group, "trigger-times"),
+            ColumnName::new(group, "trigger-times"),
             timers.trigger_times.len(),
             count,
         )?;
         check_indexes(
-            column(group, "streams"),
+            ColumnName::new(group, "streams"),
             &timers.streams,
             description.timers.len(),
             "declared timers",
         )?;
         check_indexes(
-            column(group, "keys"),
+            ColumnName::new(group, "keys"),
             &timers.keys,
             batch.keys.len(),
             "keys in the batch",
         )?;
     }
     check_length(
-        column(SET_TIMERS, "event-times"),
+        ColumnName::new(SET_TIMERS, "event-times"),
         set.event_times.len(),
         set.streams.len(),
     )?;
     if !cancel.event_times.is_empty() {
         return Err(ColumnFault::NotEmpty {
-            column: column(CANCEL_TIMERS, "event-times"),
+            column: ColumnName::new(CANCEL_TIMERS, "event-times"),
             found: cancel.event_times.len(),
             why: "a cancelled timer carries no event time",
         });
@@ -379,7 +236,7 @@ fn check_log_items(logs: &[contract::LogLine], batch: &Batch) -> Result<(), Colu
             && item as usize >= count
         {
             return Err(ColumnFault::Index {
-                column: column("logs", "item"),
+                column: ColumnName::new("logs", "item"),
                 row,
                 found: item,
                 count,

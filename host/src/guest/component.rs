@@ -248,28 +248,26 @@ fn truncated(needed_bytes: u64, bytes: &[u8]) -> NotAComponent {
 mod tests {
     use super::*;
 
-    fn check(bytes: &[u8], expected: Result<(), NotAComponent>) {
-        assert_eq!(recognise(bytes), expected, "{bytes:?}");
+    fn check(bytes: &[u8], expected: Option<&NotAComponent>) {
+        assert_eq!(recognise(bytes).err().as_ref(), expected, "{bytes:?}");
     }
 
     #[test]
     fn every_kind_of_wrong_bytes_is_told_apart() {
-        check(b"", Err(NotAComponent::Empty));
-        check(b"#!/bin/sh\n", Err(NotAComponent::NotWebAssembly));
-        check(b"\x7fELF", Err(NotAComponent::NotWebAssembly));
-        check(b"  (component)", Err(NotAComponent::Text));
-        check(b"\0asm\x01\0\0\0", Err(NotAComponent::CoreModule));
-        check(
-            b"\0asm\x0d\0\x02\0",
-            Err(NotAComponent::UnknownVersion { version: 0x2_000d }),
-        );
-        check(b"\0asm\x0d\0\x01\0", Ok(()));
+        check(b"", Some(&NotAComponent::Empty));
+        check(b"#!/bin/sh\n", Some(&NotAComponent::NotWebAssembly));
+        check(b"\x7fELF", Some(&NotAComponent::NotWebAssembly));
+        check(b"  (component)", Some(&NotAComponent::Text));
+        check(b"\0asm\x01\0\0\0", Some(&NotAComponent::CoreModule));
+        let unknown = NotAComponent::UnknownVersion { version: 0x2_000d };
+        check(b"\0asm\x0d\0\x02\0", Some(&unknown));
+        check(b"\0asm\x0d\0\x01\0", None);
     }
 
     #[test]
     fn a_component_cut_anywhere_inside_a_section_is_truncated() {
         let whole = wat::parse_str("(component (core module (func)) (core module))").expect("wat");
-        check(&whole, Ok(()));
+        check(&whole, None);
         let mut truncated_count = 0;
         for len in 1..whole.len() {
             match recognise(&whole[..len]) {

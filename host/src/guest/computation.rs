@@ -7,14 +7,17 @@
 use std::sync::Arc;
 
 use wasmtime::Store;
+use wasmtime::component::InstancePre;
 
 use crate::guest::bindings::exports::tidelock::computation::computation as contract;
-use crate::guest::bindings::{Guest, GuestPre};
+use crate::guest::bindings::{Guest, GuestIndices};
+use crate::guest::call_fault::{self, CallFault};
 use crate::guest::columns;
 use crate::guest::component::Component;
+use crate::guest::cut::{self, CutDifference};
 use crate::guest::deadline;
 use crate::guest::description::take_description;
-use crate::guest::error::{self, CallFault, CallReport, GuestError};
+use crate::guest::error::{CallReport, GuestError};
 use crate::guest::instances::InstanceSlot;
 use crate::guest::policy::{self, Verdicts};
 use crate::guest::runtime::GuestRuntime;
@@ -47,7 +50,7 @@ pub struct ComputationSettings {
 /// A component that is ready to be called with batches.
 pub struct Computation {
     runtime: Arc<GuestRuntime>,
-    prepared: GuestPre<GuestState>,
+    prepared: Prepared,
     settings: ComputationSettings,
     outside: Outside,
     verdicts: Verdicts,
@@ -66,6 +69,12 @@ pub struct Call {
     pub stdout: String,
     /// What it printed as errors, bounded.
     pub stderr: String,
+}
+
+/// A component with its imports linked and its exports found.
+struct Prepared {
+    linked: InstancePre<GuestState>,
+    exports: GuestIndices,
 }
 
 /// An instance with its store. The slot goes back last, when the pool has its memory again.
@@ -163,6 +172,35 @@ impl Computation {
         answer
     }
 
+    /// Runs a batch again in two parts, cut before item `at`, and compares their effects with those
+    /// of the whole. A run has no effects by itself, so this may be done to any share of batches.
+    /// It says something only of a computation whose determinism is not `host`.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::DependsOnCut`] when they differ, or [`GuestError::Deadline`] when a part ran
+    /// into the deadline, which proves nothing.
+    pub fn verify_cut(&self, batch: &Batch, whole: &Effects, at: usize) -> Result<(), GuestError> {
+        let (first, mut second) = cut::split(batch, at);
+        let differ = |difference| GuestError::DependsOnCut {
+            computation: self.settings.name.clone(),
+            difference,
+        };
+        let failed = |error: GuestError| match error {
+            GuestError::Deadline { .. } => error,
+            error => differ(CutDifference::failed(&error)),
+        };
+        // On fresh instances, so that it is the cut and not an instance's past that differs.
+        let run = |part: &Batch| {
+            self.start()
+                .and_then(|mut instance| self.call(&mut instance, part))
+        };
+        let of_first = run(&first).map_err(failed)?.effects;
+        second.states = cut::carry(&first.states, &of_first);
+        let of_second = run(&second).map_err(failed)?.effects;
+        cut::compare(batch, whole, (&first, &of_first), (&second, &of_second)).map_err(differ)
+    }
+
     fn start(&self) -> Result<Instance, GuestError> {
         start(&self.runtime, &self.prepared, &self.settings, &self.outside)
     }
@@ -172,19 +210,18 @@ impl Computation {
         let states = columns::lend_states(batch);
         let lent = columns::lend_batch(batch, &states);
         let guest = instance.guest.tidelock_computation_computation();
-        let answer = run(&self.runtime, &mut instance.store, limits, |store| {
+        let (answer, report) = run(&self.runtime, &mut instance.store, limits, |store| {
             guest.call_process(store, &self.settings.parameters, lent)
         });
-        let finished = answer.and_then(|(answer, report)| match self.take_answer(answer, batch) {
+        match answer.and_then(|answer| self.take_answer(answer, batch)) {
             Ok(effects) => Ok(Call {
                 effects,
                 fuel: report.fuel,
                 stdout: report.stdout,
                 stderr: report.stderr,
             }),
-            Err(fault) => Err((fault, report)),
-        });
-        finished.map_err(|(fault, report)| join(fault, report, &self.settings))
+            Err(fault) => Err(fault.into_error(&self.settings.name, limits, report)),
+        }
     }
 
     fn take_answer(
@@ -192,11 +229,14 @@ impl Computation {
         answer: Result<contract::Effects, contract::Failure>,
         batch: &Batch,
     ) -> Result<Effects, CallFault> {
-        let effects = answer.map_err(|failure| CallFault::Failure {
-            item: failure.item,
-            reason: failure.reason,
-        })?;
         let limits = &self.settings.limits;
+        let effects = answer.map_err(|failure| CallFault::Failure {
+            // A hint that points nowhere is none.
+            item: failure
+                .item
+                .filter(|item| (*item as usize) < batch.item_count()),
+            reason: bounded(failure.reason, limits.log_bytes),
+        })?;
         let size_bytes = columns::size_bytes(&effects);
         if size_bytes > limits.output_bytes {
             return Err(CallFault::Oversize {
@@ -206,6 +246,15 @@ impl Computation {
         columns::take_effects(effects, batch, &self.description, limits.log_bytes)
             .map_err(CallFault::Malformed)
     }
+}
+
+/// A guest's text, cut to the limit.
+fn bounded(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max));
+        text.push_str(" ... (cut to the limit `log`)");
+    }
+    text
 }
 
 fn check_limits(runtime: &GuestRuntime, settings: &ComputationSettings) -> Result<(), GuestError> {
@@ -228,7 +277,7 @@ fn prepare(
     runtime: &GuestRuntime,
     component: &Component,
     computation: &str,
-) -> Result<GuestPre<GuestState>, GuestError> {
+) -> Result<Prepared, GuestError> {
     let linked = runtime
         .linker()
         .instantiate_pre(component.compiled())
@@ -236,7 +285,10 @@ fn prepare(
             computation: computation.to_owned(),
             reason: format!("{error:#}"),
         })?;
-    GuestPre::new(linked).map_err(|_| wrong_world(component, computation))
+    match GuestIndices::new(&linked) {
+        Ok(exports) => Ok(Prepared { linked, exports }),
+        Err(_) => Err(wrong_world(component, computation)),
+    }
 }
 
 /// Says what a component exports in place of the contract.
@@ -266,15 +318,16 @@ fn wrong_world(component: &Component, computation: &str) -> GuestError {
 /// description that could change would be none.
 fn describe(
     runtime: &GuestRuntime,
-    prepared: &GuestPre<GuestState>,
+    prepared: &Prepared,
     settings: &ComputationSettings,
 ) -> Result<Description, GuestError> {
     let mut instance = start(runtime, prepared, settings, &Outside::sealed())?;
     let guest = instance.guest.tidelock_computation_computation();
-    let (described, _) = run(runtime, &mut instance.store, &settings.limits, |store| {
+    let (answer, report) = run(runtime, &mut instance.store, &settings.limits, |store| {
         guest.call_describe(store)
-    })
-    .map_err(|(fault, report)| join(fault, report, settings))?;
+    });
+    let described =
+        answer.map_err(|fault| fault.into_error(&settings.name, &settings.limits, report))?;
     take_description(described).map_err(|finding| GuestError::DescriptionInvalid {
         computation: settings.name.clone(),
         finding,
@@ -302,37 +355,31 @@ fn new_store(
 /// Makes a fresh instance, under the limits of a call: a component may run code when it starts.
 fn start(
     runtime: &GuestRuntime,
-    prepared: &GuestPre<GuestState>,
+    prepared: &Prepared,
     settings: &ComputationSettings,
     outside: &Outside,
 ) -> Result<Instance, GuestError> {
     let slot = runtime.slots().take();
     let mut store = new_store(runtime, settings, outside)?;
-    let mut started = Err(());
-    let answer = run(runtime, &mut store, &settings.limits, |store| {
-        // The contract's types are compared here; that error is not the guest's doing.
-        match prepared.instance_pre().instantiate(&mut *store) {
-            Ok(instance) => {
-                started = Ok(Guest::new(store, &instance));
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
+    let (started, report) = run(runtime, &mut store, &settings.limits, |store| {
+        prepared.linked.instantiate(store)
     });
-    match (answer, started) {
-        (Ok(_), Ok(Ok(guest))) => Ok(Instance { guest, store, slot }),
-        (Ok(_), Ok(Err(error))) => Err(GuestError::WrongWorld {
-            computation: settings.name.clone(),
-            expected: CONTRACT,
-            found: format!("its functions have other types: {error:#}"),
-        }),
-        (Err((CallFault::Malformed(fault), _)), _) => Err(GuestError::Instantiation {
+    let started = started.map_err(|fault| match fault {
+        // No guest was on the stack: the engine or its pool refused the component.
+        CallFault::Malformed(fault) => GuestError::Instantiation {
             computation: settings.name.clone(),
             reason: fault.to_string(),
-        }),
-        (Err((fault, report)), _) => Err(join(fault, report, settings)),
-        (Ok(_), Err(())) => unreachable!("a run that succeeds has started the instance"),
-    }
+        },
+        fault => fault.into_error(&settings.name, &settings.limits, report),
+    })?;
+    // The types of the exports are compared with the contract's here.
+    let guest = prepared.exports.load(&mut store, &started);
+    let guest = guest.map_err(|error| GuestError::WrongWorld {
+        computation: settings.name.clone(),
+        expected: CONTRACT,
+        found: format!("its functions have other types: {error:#}"),
+    })?;
+    Ok(Instance { guest, store, slot })
 }
 
 /// Runs guest code under the limits of one call and reports on it.
@@ -341,7 +388,7 @@ fn run<R>(
     store: &mut Store<GuestState>,
     limits: &CallLimits,
     code: impl FnOnce(&mut Store<GuestState>) -> wasmtime::Result<R>,
-) -> Result<(R, CallReport), (CallFault, CallReport)> {
+) -> (Result<R, CallFault>, CallReport) {
     let counts_fuel = runtime.options().fuel;
     store.data_mut().begin_call();
     if counts_fuel {
@@ -363,73 +410,11 @@ fn run<R>(
         stdout,
         stderr,
     };
-    answer
-        .map_err(|error| {
-            let fault = error::classify(&error, store.data().denied_bytes(), &report.stderr);
-            report.backtrace = error::backtrace(&error);
-            (fault, report.clone())
-        })
-        .map(|answer| (answer, report))
-}
-
-fn join(fault: CallFault, report: CallReport, settings: &ComputationSettings) -> GuestError {
-    let computation = settings.name.clone();
-    let report = Box::new(report);
-    let limits = &settings.limits;
-    match fault {
-        CallFault::Panic { message } => GuestError::Panic {
-            computation,
-            message,
-            report,
-        },
-        CallFault::Trap { reason } => GuestError::Trap {
-            computation,
-            reason,
-            report,
-        },
-        CallFault::Exit { code } => GuestError::Exit {
-            computation,
-            code,
-            report,
-        },
-        CallFault::OutOfFuel => GuestError::OutOfFuel {
-            computation,
-            limit: limits.fuel,
-            report,
-        },
-        CallFault::OutOfMemory { asked_bytes } => GuestError::OutOfMemory {
-            computation,
-            asked_bytes,
-            limit_bytes: limits.memory_bytes,
-            report,
-        },
-        CallFault::StackOverflow => GuestError::StackOverflow {
-            computation,
-            report,
-        },
-        CallFault::Deadline => GuestError::Deadline {
-            computation,
-            deadline: limits.deadline,
-            report,
-        },
-        CallFault::Oversize { size_bytes } => GuestError::OversizeOutput {
-            computation,
-            size_bytes,
-            limit_bytes: limits.output_bytes,
-            report,
-        },
-        CallFault::Malformed(fault) => GuestError::MalformedEffects {
-            computation,
-            fault,
-            report,
-        },
-        CallFault::Failure { item, reason } => GuestError::Failure {
-            computation,
-            item,
-            reason,
-            report,
-        },
-    }
+    let answer = answer.map_err(|error| {
+        report.backtrace = call_fault::backtrace(&error);
+        call_fault::classify(&error, store.data().denied_bytes(), &report.stderr)
+    });
+    (answer, report)
 }
 
 #[cfg(test)]
@@ -440,6 +425,12 @@ mod tests {
     fn a_computation_may_move_to_another_thread() {
         fn check<T: Send>() {}
         check::<Computation>();
+    }
+
+    #[test]
+    fn long_reasons_are_cut_between_characters() {
+        assert_eq!(bounded("short".to_owned(), 5), "short");
+        assert!(bounded("aé".to_owned(), 2).starts_with("a ... "));
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! What can go wrong with a guest: one variant for each situation, each message with its remedy.
 //!
-//! How a wasmtime error becomes one of them is decided here and nowhere else. A failed call carries
-//! its [`CallReport`] as the error's source: fuel, backtrace and what the guest printed.
+//! A failed call carries its [`CallReport`] as the error's source: fuel, backtrace and what the guest
+//! printed. How the engine's errors become these, `call_fault.rs` decides.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::guest::columns::ColumnFault;
+use crate::guest::column_fault::ColumnFault;
+use crate::guest::cut::CutDifference;
 use crate::guest::policy::Refusal;
 
 /// A guest can't be loaded, linked or described, or a call of it failed.
@@ -250,6 +251,17 @@ pub enum GuestError {
         #[source]
         report: Box<CallReport>,
     },
+    /// The same messages have other effects when the batch is cut elsewhere.
+    #[error(
+        "computation {computation}: outputs depend on how the batch was cut: {difference}; keep \
+         nothing from one message to the next but what is in the state"
+    )]
+    DependsOnCut {
+        /// Name of the computation.
+        computation: String,
+        /// The first difference.
+        difference: CutDifference,
+    },
 }
 
 impl GuestError {
@@ -275,7 +287,8 @@ impl GuestError {
             | GuestError::Directory { .. }
             | GuestError::Limit { .. }
             | GuestError::Instantiation { .. }
-            | GuestError::DescriptionInvalid { .. } => None,
+            | GuestError::DescriptionInvalid { .. }
+            | GuestError::DependsOnCut { .. } => None,
         }
     }
 
@@ -389,100 +402,9 @@ impl fmt::Display for CallReport {
 
 impl std::error::Error for CallReport {}
 
-/// How a call ended that returned no effects, before it is joined with its report.
-#[derive(Debug)]
-pub(super) enum CallFault {
-    Panic { message: String },
-    Trap { reason: String },
-    Exit { code: i32 },
-    OutOfFuel,
-    OutOfMemory { asked_bytes: usize },
-    StackOverflow,
-    Deadline,
-    Oversize { size_bytes: Option<usize> },
-    Malformed(ColumnFault),
-    Failure { item: Option<u32>, reason: String },
-}
-
-/// What wasmtime says when the guest's results are too large to be copied; its type is private.
-const HOSTCALL_FUEL_EXHAUSTED: &str = "fuel allocated for hostcalls has been exhausted";
-
-/// Tells apart how a call ended. `denied_bytes` is the size that the memory limiter refused in this
-/// call, `stderr` what the guest printed in it.
-pub(super) fn classify(
-    error: &wasmtime::Error,
-    denied_bytes: Option<usize>,
-    stderr: &str,
-) -> CallFault {
-    // Panic, abort and failed allocation all end in the same trap. Only the order of these
-    // questions tells them apart.
-    if let Some(asked_bytes) = denied_bytes {
-        return CallFault::OutOfMemory { asked_bytes };
-    }
-    if let Some(exit) = error.downcast_ref::<wasmtime_wasi::I32Exit>() {
-        return CallFault::Exit { code: exit.0 };
-    }
-    match error.downcast_ref::<wasmtime::Trap>() {
-        Some(wasmtime::Trap::OutOfFuel) => return CallFault::OutOfFuel,
-        Some(wasmtime::Trap::StackOverflow) => return CallFault::StackOverflow,
-        Some(wasmtime::Trap::Interrupt) => return CallFault::Deadline,
-        Some(wasmtime::Trap::UnreachableCodeReached) => {
-            if let Some(message) = panic_message(stderr) {
-                return CallFault::Panic { message };
-            }
-        }
-        Some(_) | None => {}
-    }
-    let reason = error.root_cause().to_string();
-    if reason.contains(HOSTCALL_FUEL_EXHAUSTED) {
-        return CallFault::Oversize { size_bytes: None };
-    }
-    // An error without a guest on the stack was met while the results were read.
-    if error.downcast_ref::<wasmtime::Trap>().is_none() && backtrace(error).is_empty() {
-        return CallFault::Malformed(ColumnFault::Unreadable { reason });
-    }
-    CallFault::Trap { reason }
-}
-
-/// The guest's stack at the error, demangled, with file and line; empty when it had returned.
-pub(super) fn backtrace(error: &wasmtime::Error) -> String {
-    let Some(backtrace) = error.downcast_ref::<wasmtime::WasmBacktrace>() else {
-        return String::new();
-    };
-    if backtrace.frames().is_empty() {
-        return String::new();
-    }
-    let text = backtrace.to_string();
-    match text.split_once('\n') {
-        // The first line is wasmtime's heading.
-        Some((_, frames)) => frames.to_owned(),
-        None => text,
-    }
-}
-
-/// Rust's panic message in what a guest printed: from the last "panicked at" to the hint about
-/// backtraces.
-fn panic_message(stderr: &str) -> Option<String> {
-    let start = stderr.rfind("panicked at ")?;
-    let message = stderr[start..].split("\nnote: run with ").next()?;
-    let message = message.split("\nnote: panic did not ").next()?;
-    Some(message.trim_end().replacen(":\n", ": ", 1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn panic_message_is_the_last_one_without_the_hint() {
-        let stderr = "hello\n\nthread '<unnamed>' (1) panicked at src/lib.rs:3:5:\nfirst\nsecond\n\
-                      note: run with `RUST_BACKTRACE=1` environment variable\n";
-        assert_eq!(
-            panic_message(stderr).as_deref(),
-            Some("panicked at src/lib.rs:3:5: first\nsecond")
-        );
-        assert_eq!(panic_message("no such thing"), None);
-    }
 
     #[test]
     fn report_is_shown_block_by_block() {
@@ -495,22 +417,5 @@ mod tests {
             report.to_string(),
             "7 units of fuel used\nstderr:\n  a\n  b"
         );
-    }
-
-    #[test]
-    fn a_refused_growth_outranks_the_trap_that_follows() {
-        let error = wasmtime::Error::from(wasmtime::Trap::UnreachableCodeReached);
-        let fault = classify(&error, Some(1 << 20), "panicked at x:1:1:\nno memory");
-        assert!(matches!(
-            fault,
-            CallFault::OutOfMemory {
-                asked_bytes: 0x10_0000
-            }
-        ));
-        let fault = classify(&error, None, "panicked at x:1:1:\nboom");
-        assert!(
-            matches!(fault, CallFault::Panic { message } if message == "panicked at x:1:1: boom")
-        );
-        assert!(matches!(classify(&error, None, ""), CallFault::Trap { .. }));
     }
 }

@@ -8,8 +8,9 @@
 //! - [`component`]: a loaded component: its digest, imports and exports.
 //! - [`policy`]: which imported functions are offered, granted or refused, and why.
 //! - [`computation`]: a component with its settings, ready to be called.
-//! - [`columns`]: the one place that knows the layout of what crosses the boundary.
-//! - [`error`]: what can go wrong, one variant for each situation.
+//! - `columns`: the one place that knows the layout of what crosses the boundary.
+//! - [`cut`]: whether effects depend on where a batch was cut.
+//! - [`error`], [`column_fault`]: what can go wrong, one variant for each situation.
 //!
 //! **Invariant:** a fresh instance remembers nothing of another call, and nothing that a guest is
 //! offered without a grant `host` differs between two calls.
@@ -19,10 +20,13 @@
 
 mod artifacts;
 mod bindings;
+mod call_fault;
 mod capture;
-pub mod columns;
+pub mod column_fault;
+mod columns;
 pub mod component;
 pub mod computation;
+pub mod cut;
 mod deadline;
 mod description;
 pub mod error;

@@ -148,10 +148,10 @@ fn judge_imports(
     };
     match kind {
         Some(ComputationKind::Map) => {
-            verdicts.refused_grants = impure.into_iter().map(refuse_for_map).collect()
+            verdicts.refused_grants = impure.into_iter().map(refuse_for_map).collect();
         }
         Some(ComputationKind::Transform) => {
-            verdicts.warnings = impure.into_iter().map(warn).collect()
+            verdicts.warnings = impure.iter().map(|grant| warn(grant)).collect();
         }
         None => {}
     }
@@ -325,7 +325,7 @@ fn refuse_for_map(grant: String) -> Refusal {
     }
 }
 
-fn warn(grant: String) -> String {
+fn warn(grant: &str) -> String {
     format!("{grant} makes the computation impure: running a batch again may give other effects")
 }
 

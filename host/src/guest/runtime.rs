@@ -227,3 +227,36 @@ fn baseline_target() -> Option<&'static str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> Result<Component, GuestError> {
+        let runtime = GuestRuntime::new(GuestOptions::default()).expect("the runtime starts");
+        runtime.load(&wat::parse_str(text).expect("wat"))
+    }
+
+    #[test]
+    fn vector_instructions_compile_for_the_baseline() {
+        assert!(
+            baseline_target().is_some(),
+            "this machine's triple is known"
+        );
+        let text = "(component (core module (func (param v128 v128) (result v128)
+            (i8x16.swizzle (local.get 0) (f32x4.ceil (local.get 1)))
+            (f64x2.relaxed_madd (local.get 0) (local.get 1) (local.get 0))
+            i32x4.mul)))";
+        load(text).expect("it compiles");
+    }
+
+    #[test]
+    fn shared_memory_is_refused() {
+        let error = load("(component (core module (memory 1 1 shared)))").expect_err("refused");
+        assert!(matches!(
+            error,
+            GuestError::NotAComponent(NotAComponent::Invalid { .. })
+        ));
+        assert!(error.to_string().contains("without threads"), "{error}");
+    }
+}

@@ -1,14 +1,14 @@
-//! A map that reads the monotonic clock, around a sleep of an hour.
+//! A transform that reads the monotonic clock, around a sleep of an hour.
 #![cfg(target_arch = "wasm32")]
 
 use guest_behaviours::contract::{Batch, Description, Effects, Failure, Guest};
-use guest_behaviours::{describe_map, one_output_each};
+use guest_behaviours::{describe_transform, one_output_each};
 
 struct ReadsMonotonicClock;
 
 impl Guest for ReadsMonotonicClock {
     fn describe() -> Description {
-        describe_map()
+        describe_transform()
     }
 
     fn process(_parameters: String, input: Batch) -> Result<Effects, Failure> {

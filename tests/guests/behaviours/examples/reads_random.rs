@@ -1,8 +1,8 @@
-//! A map that draws random numbers, through the import itself.
+//! A transform that draws random numbers, through the import itself.
 #![cfg(target_arch = "wasm32")]
 
 use guest_behaviours::contract::{Batch, Description, Effects, Failure, Guest};
-use guest_behaviours::{describe_map, one_output_each};
+use guest_behaviours::{describe_transform, one_output_each};
 
 #[allow(
     missing_docs,
@@ -37,7 +37,7 @@ struct ReadsRandom;
 
 impl Guest for ReadsRandom {
     fn describe() -> Description {
-        describe_map()
+        describe_transform()
     }
 
     fn process(_parameters: String, input: Batch) -> Result<Effects, Failure> {

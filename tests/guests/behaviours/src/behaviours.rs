@@ -3,6 +3,7 @@
 //! sandbox tests' business.
 
 use std::hint::black_box;
+use std::io::{IsTerminal as _, Read as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Deserialize;
@@ -27,6 +28,7 @@ pub const BEHAVIOURS: &[&str] = &[
     "fails-on-second-call",
     "floods-stderr-then-panics",
     "logs-much",
+    "looks-around",
     "numbers-messages-in-the-batch",
     "panics",
     "panics-on-second-call",
@@ -114,6 +116,7 @@ pub fn process(parameters: &str, batch: &Batch) -> Result<Effects, Failure> {
         "fails-on-second-call" if count_calls() > 1 => Err(failure(None, "called twice")),
         "floods-stderr-then-panics" => flood_stderr_then_panic(),
         "logs-much" => Ok(log_much(batch)),
+        "looks-around" => Ok(echo_with(batch, |_| look_around().into_bytes())),
         "numbers-messages-in-the-batch" => {
             Ok(echo_with(batch, |index| index.to_string().into_bytes()))
         }
@@ -234,6 +237,19 @@ fn recurse(depth: u64) -> u64 {
     black_box(recurse(black_box(depth) + 1)) + 1
 }
 
+/// What a process could learn from those who started it.
+fn look_around() -> String {
+    let mut input = Vec::new();
+    let read = std::io::stdin().read_to_end(&mut input);
+    format!(
+        "{} variables, {} arguments, {} bytes of input, terminal: {}",
+        std::env::vars_os().count(),
+        std::env::args_os().count(),
+        read.map_or("no".to_owned(), |count| count.to_string()),
+        std::io::stdout().is_terminal() || std::io::stdin().is_terminal(),
+    )
+}
+
 /// A million columns without a byte in any of them: only their number is large.
 fn return_many_columns(batch: &Batch) -> Effects {
     let mut effects = echo(batch);
@@ -249,7 +265,7 @@ fn nan_bits() -> Vec<u8> {
     let results = [
         payload + negative,
         negative * payload,
-        zero / zero,
+        zero / black_box(zero),
         (-1.0 - zero).sqrt(),
     ];
     results

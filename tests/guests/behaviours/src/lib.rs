@@ -40,6 +40,14 @@ pub fn describe_map() -> Description {
     }
 }
 
+/// A transform with one input and one output that keeps nothing.
+pub fn describe_transform() -> Description {
+    Description {
+        kind: Kind::Transform,
+        ..describe_map()
+    }
+}
+
 /// Effects of nothing.
 pub fn no_effects() -> Effects {
     Effects {

@@ -1,0 +1,148 @@
+//! Guests that fail, each in its own way.
+
+use super::*;
+
+#[test]
+fn panic_is_told_with_its_text_place_and_backtrace() {
+    let error = fail("panics", |_| {});
+    assert!(matches!(error, GuestError::Panic { .. }), "{error:?}");
+    check_text(
+        &error,
+        &[
+            "behaviours.rs:",
+            "the guest panics on purpose",
+            "handle the case",
+        ],
+    );
+    let report = report(&error);
+    assert!(
+        report.backtrace.contains("std::panicking::panic_handler"),
+        "{report}"
+    );
+    assert!(report.backtrace.contains("behaviours.rs:"), "{report}");
+    assert!(
+        report.stderr.contains("the guest panics on purpose"),
+        "{report}"
+    );
+    assert!(report.fuel > 0, "{report}");
+    assert!(error.is_verdict());
+}
+
+#[test]
+fn panic_text_survives_a_flood_before_it() {
+    let error = fail("floods-stderr-then-panics", |_| {});
+    check_text(&error, &["the guest panics after a flood"]);
+    let stderr = &report(&error).stderr;
+    assert!(
+        stderr.len() < CallLimits::default().log_bytes + 100,
+        "{} bytes",
+        stderr.len()
+    );
+    assert!(stderr.starts_with("line 0 of the flood"), "{stderr}");
+}
+
+#[test]
+fn trap_and_abort_are_told_with_their_backtrace() {
+    for behaviour in ["traps", "aborts"] {
+        let error = fail(behaviour, |_| {});
+        assert!(
+            matches!(error, GuestError::Trap { .. }),
+            "{behaviour}: {error:?}"
+        );
+        check_text(&error, &["unreachable", "correct the component"]);
+        assert!(
+            report(&error).backtrace.contains("behaviours.rs:"),
+            "{behaviour}"
+        );
+    }
+}
+
+#[test]
+fn exit_is_told_apart_from_a_trap() {
+    let error = fail("exits", |_| {});
+    // WASI carries no more than success or not.
+    assert!(
+        matches!(error, GuestError::Exit { code: 1, .. }),
+        "{error:?}"
+    );
+    check_text(&error, &["never exits"]);
+}
+
+#[test]
+fn endless_recursion_has_an_error_of_its_own() {
+    let error = fail("recurses", |_| {});
+    assert!(
+        matches!(error, GuestError::StackOverflow { .. }),
+        "{error:?}"
+    );
+    check_text(&error, &["use a loop"]);
+}
+
+#[test]
+fn failure_carries_reason_and_item() {
+    let error = fail("fails", |_| {});
+    assert!(
+        matches!(error, GuestError::Failure { item: None, .. }),
+        "{error:?}"
+    );
+    check_text(&error, &["the guest fails on purpose", "what it documents"]);
+    let error = fail("fails-on-an-item", |_| {});
+    assert_eq!(error.item(), Some(1));
+    check_text(&error, &["on item 1", "refuses this item"]);
+}
+
+#[test]
+fn invalid_utf8_is_a_malformed_result() {
+    let error = fail("returns-invalid-utf8", |_| {});
+    assert!(
+        matches!(error, GuestError::MalformedEffects { .. }),
+        "{error:?}"
+    );
+    check_text(&error, &["utf-8", "defect of the component"]);
+}
+
+#[test]
+fn every_wrong_column_is_named() {
+    let parameters =
+        |column: &str| format!("{{\"behaviour\":\"wrong-column\",\"column\":\"{column}\"}}");
+    let input = batch(&["one"], true);
+    let mut unspoiled = behaving("wrong-column", |settings| {
+        settings.parameters = parameters("none");
+    });
+    unspoiled
+        .process(&input)
+        .expect("only the spoiled column is wrong");
+
+    for column in WRONG_COLUMNS {
+        let mut computation = behaving("wrong-column", |settings| {
+            settings.parameters = parameters(column);
+        });
+        let error = computation.process(&input).expect_err(column);
+        assert!(
+            matches!(error, GuestError::MalformedEffects { .. }),
+            "{column}: {error:?}"
+        );
+        check_text(&error, &[&named(column), "defect of the component"]);
+        let text = error.to_string();
+        assert!(
+            text.contains("allowed") || text.contains("needed"),
+            "{text}"
+        );
+    }
+}
+
+/// How the error names a column that was spoiled.
+fn named(column: &str) -> String {
+    match column {
+        // The lengths of a group are compared with its first column.
+        "outputs.streams.length" => "outputs.parents has 2 rows".to_owned(),
+        "states" => "2 state columns".to_owned(),
+        "timers.twice" => "cancel-timers names the timer".to_owned(),
+        _ => {
+            let mut fields = column.split('.');
+            let (group, field) = (fields.next(), fields.next());
+            let group = group.map(|group| group.replace("states", "states[0]"));
+            format!("{}.{}", group.expect("a group"), field.expect("a field"))
+        }
+    }
+}
