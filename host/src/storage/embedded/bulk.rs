@@ -12,6 +12,7 @@ use std::path::Path;
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 
+use crate::storage::embedded::lock::open_when_released;
 use crate::storage::embedded::overlay::RowChange;
 use crate::storage::{StorageError, codec, keys};
 
@@ -55,14 +56,17 @@ pub(super) enum OpenError {
 impl Bulk {
     /// Opens the rows in `dir`, or makes them.
     pub(super) fn open(dir: &Path, cache_bytes: u64) -> Result<Bulk, OpenError> {
-        let database = Database::builder(dir)
-            .cache_size(cache_bytes)
-            .worker_threads(WORKER_THREADS)
-            .max_journaling_size(JOURNAL_BYTES_MAX)
-            // Entries are short-lived and the disk is not the limit: compressing them costs more
-            // time than writing them.
-            .journal_compression(fjall::CompressionType::None)
-            .open()
+        let open = || {
+            Database::builder(dir)
+                .cache_size(cache_bytes)
+                .worker_threads(WORKER_THREADS)
+                .max_journaling_size(JOURNAL_BYTES_MAX)
+                // Entries are short-lived and the disk is not the limit: compressing them costs
+                // more time than writing them.
+                .journal_compression(fjall::CompressionType::None)
+                .open()
+        };
+        let database = open_when_released(open, |error| matches!(error, fjall::Error::Locked))
             .map_err(|error| match error {
                 fjall::Error::JournalRecovery(_) => OpenError::TornJournal(error),
                 error => OpenError::Failed(failed("open", error)),

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use sled::transaction::{ConflictableTransactionError, TransactionError};
 
+use crate::storage::embedded::lock::open_when_released;
 use crate::storage::{
     CatalogChange, CatalogOutcome, EpochName, Refusal, StorageError, StoredRow, codec, judge, keys,
 };
@@ -57,12 +58,14 @@ impl Decisions {
     /// Opens the decisions in `dir`, or makes them. The data directory's lock must be held.
     pub(super) fn open(dir: &Path) -> Result<Decisions, StorageError> {
         remove_unfinished_snapshots(dir)?;
-        let database = sled::Config::new()
-            .path(dir)
-            .cache_capacity(CACHE_BYTES)
-            .flush_every_ms(None)
-            .open()
-            .map_err(|error| failed("open", error))?;
+        let open = || {
+            (sled::Config::new().path(dir))
+                .cache_capacity(CACHE_BYTES)
+                .flush_every_ms(None)
+                .open()
+        };
+        let database =
+            open_when_released(open, is_locked).map_err(|error| failed("open", error))?;
         let path = dir.join("db");
         let log = File::open(&path).map_err(|source| StorageError::File {
             action: "open",
@@ -188,6 +191,11 @@ impl Decisions {
     pub(super) fn disk_bytes(&self) -> Result<u64, StorageError> {
         (self.database.size_on_disk()).map_err(|error| failed("measure its disk space", error))
     }
+}
+
+/// sled has no error of its own for a lock that is held.
+fn is_locked(error: &sled::Error) -> bool {
+    matches!(error, sled::Error::Io(error) if error.to_string().contains("could not acquire lock"))
 }
 
 /// A partition's head as its catalog row has it.

@@ -5,6 +5,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::Path;
+use std::time::Duration;
 
 use crate::storage::StorageError;
 
@@ -58,6 +59,27 @@ impl DirectoryLock {
     }
 }
 
+/// How often a store is tried again, and how long each wait for it is, in milliseconds.
+const OPEN_ATTEMPTS_MAX: usize = 200;
+const OPEN_WAIT_MS: u64 = 10;
+
+/// Opens a store that its last owner may not have let go of yet. With the directory's lock held that
+/// owner is a background thread of this very process, on its way out.
+pub(super) fn open_when_released<T, E>(
+    mut open: impl FnMut() -> Result<T, E>,
+    is_locked: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    for _ in 1..OPEN_ATTEMPTS_MAX {
+        match open() {
+            Err(error) if is_locked(&error) => {
+                std::thread::park_timeout(Duration::from_millis(OPEN_WAIT_MS));
+            }
+            result => return result,
+        }
+    }
+    open()
+}
+
 fn read_holder(file: &mut File) -> String {
     let mut holder = String::new();
     match file.take(HOLDER_BYTES_MAX).read_to_string(&mut holder) {
@@ -89,5 +111,25 @@ mod tests {
         );
         drop(held);
         assert!(DirectoryLock::take(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn a_store_is_tried_again_only_while_it_is_locked() {
+        let tried = std::cell::Cell::new(0);
+        let open = |result: fn(i32) -> Result<(), &'static str>| {
+            tried.set(0);
+            let open = || {
+                tried.set(tried.get() + 1);
+                result(tried.get())
+            };
+            open_when_released(open, |error| *error == "locked")
+        };
+        assert_eq!(
+            open(|time| if time < 3 { Err("locked") } else { Ok(()) }),
+            Ok(())
+        );
+        assert_eq!(tried.get(), 3);
+        assert_eq!(open(|_| Err("broken")), Err("broken"));
+        assert_eq!(tried.get(), 1);
     }
 }

@@ -89,7 +89,7 @@ impl Default for EmbeddedOptions {
     fn default() -> EmbeddedOptions {
         EmbeddedOptions {
             staged_bytes_max: 256 << 20,
-            apply_bytes: 16 << 20,
+            apply_bytes: 4 << 20,
             apply_idle_ms: 50,
             queue_bytes_max: 64 << 20,
             bulk_cache_bytes: 128 << 20,
@@ -186,11 +186,15 @@ impl EmbeddedStorage {
     /// [`StorageError::MixedStores`] when its halves do not belong together; or when a store fails.
     /// Damaged partitions are no error here: see [`EmbeddedStorage::damaged`].
     pub fn open(dir: &Path, options: EmbeddedOptions) -> Result<EmbeddedStorage, StorageError> {
-        std::fs::create_dir_all(dir).map_err(|source| StorageError::File {
-            action: "create",
-            path: dir.to_owned(),
-            source,
-        })?;
+        if !dir.exists() {
+            std::fs::create_dir_all(dir).map_err(|source| StorageError::File {
+                action: "create",
+                path: dir.to_owned(),
+                source,
+            })?;
+            let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+            sink_files::sync_directory(parent.unwrap_or(Path::new(".")))?;
+        }
         let lock = DirectoryLock::take(dir)?;
         let faults = Arc::clone(&options.faults);
         let (decisions, bulk) = pair::open(dir, options.bulk_cache_bytes, &faults)?;

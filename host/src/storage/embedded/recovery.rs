@@ -220,7 +220,10 @@ fn set_aside_unwritable(
         let Some((partition, head, finding)) = found else {
             return;
         };
-        chains.remove(&partition);
+        let waiting = chains.remove(&partition).unwrap_or_default();
+        for (file, ..) in waiting.iter().flat_map(|link| &link.appends) {
+            shared.sink_files().block(*file);
+        }
         let epoch = head.epoch;
         damaged.insert(partition, Damage { epoch, finding });
     }

@@ -41,6 +41,8 @@ struct SinkFile {
     decided_len: u64,
     /// How much of it is in the file.
     written_len: u64,
+    /// Whether decided bytes wait for it that could not be written when the storage was opened.
+    is_blocked: bool,
 }
 
 /// A decided append on its way into its file.
@@ -77,6 +79,7 @@ impl SinkFiles {
                 is_open: false,
                 decided_len: length,
                 written_len: length,
+                is_blocked: false,
             };
             files.insert(id, file);
         }
@@ -117,6 +120,14 @@ impl SinkFiles {
                 (keys::sink_length(*id), codec::encode_number(len))
             })
             .collect()
+    }
+
+    /// Decided bytes wait for the file: nothing may take their room until the storage is opened
+    /// again.
+    pub(super) fn block(&mut self, id: SinkFileId) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.is_blocked = true;
+        }
     }
 
     /// Whether the file holds everything below what is applied, so that more can be written behind
@@ -196,6 +207,13 @@ impl SinkFiles {
             path: path.clone(),
             finding,
         };
+        if file.is_blocked {
+            return Err(wrong(
+                "decided rows of a damaged partition wait for it; see to the partition and start \
+                 again"
+                    .to_owned(),
+            ));
+        }
         let committed = file.written_len;
         match std::fs::metadata(&path).map(|metadata| metadata.len()) {
             Ok(len) if len == committed => {}
@@ -281,6 +299,7 @@ impl SinkFiles {
             is_open: true,
             decided_len: 0,
             written_len: 0,
+            is_blocked: false,
         };
         self.files.insert(id, file);
     }
