@@ -1,5 +1,5 @@
 //! An epoch: open while items are read and run, sealed into an
-//! [`EpochCommit`](crate::types::epoch::EpochCommit), then committed or aborted by storage.
+//! [`EpochCommit`], then committed or aborted by storage.
 //!
 //! **Invariant:** an epoch's content depends on the items read, never on how they were cut into
 //! batches; indexes of its messages rise in the order in which the messages were made.

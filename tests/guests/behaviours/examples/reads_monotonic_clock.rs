@@ -1,5 +1,6 @@
 //! A transform that reads the monotonic clock, around a sleep of an hour.
 #![cfg(target_arch = "wasm32")]
+#![expect(clippy::disallowed_methods, reason = "what the sandbox is tested with")]
 
 use guest_behaviours::contract::{Batch, Description, Effects, Failure, Guest};
 use guest_behaviours::{describe_transform, one_output_each};

@@ -1,5 +1,6 @@
 //! A map that sleeps for an hour and reads no clock.
 #![cfg(target_arch = "wasm32")]
+#![expect(clippy::disallowed_methods, reason = "what the sandbox is tested with")]
 
 use guest_behaviours::contract::{Batch, Description, Effects, Failure, Guest};
 use guest_behaviours::{describe_map, one_output_each};
