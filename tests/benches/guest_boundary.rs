@@ -2,7 +2,8 @@
 //! message, columns out; next to the same function called natively.
 //!
 //! Run by `cargo bench -p tidelock-tests --bench guest_boundary`, after
-//! `cargo xtask components`. Criterion shows elements per second; a message is an element.
+//! `cargo xtask components`. Criterion shows elements per second; a message is an element. Compare
+//! ways within one run: another run on a busy machine is another machine.
 
 use std::hint::black_box;
 use std::path::Path;

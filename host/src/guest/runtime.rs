@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use wasmtime::component::Linker;
 use wasmtime::{
-    Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, WasmBacktraceDetails,
+    Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig,
+    WasmBacktraceDetails,
 };
 
 use crate::guest::artifacts::ArtifactCache;
@@ -33,8 +34,11 @@ const TABLE_ELEMENTS_MAX: usize = 100_000;
 /// What the engine keeps about one instance, in bytes.
 const INSTANCE_METADATA_BYTES_MAX: usize = 4 << 20;
 /// Memory of a slot that is cleared in place between two instances rather than given back to the
-/// system, in bytes.
-const MEMORY_KEPT_BYTES: usize = 1 << 20;
+/// system, in bytes, where the system tells which pages were touched. Giving pages back costs more
+/// than the call: with 1,000 messages a fresh instance takes 80 us in place of 300 us.
+const MEMORY_KEPT_BYTES: usize = 8 << 20;
+/// The same for the elements of a table, in bytes.
+const TABLE_KEPT_BYTES: usize = 100_000;
 
 /// How the runtime is set up.
 #[derive(Debug, Clone)]
@@ -211,7 +215,12 @@ fn pool(options: &GuestOptions) -> PoolingAllocationConfig {
     pool.total_tables(instances_max.saturating_mul(TABLES_MAX));
     pool.max_tables_per_module(TABLES_MAX);
     pool.table_elements(TABLE_ELEMENTS_MAX);
-    pool.linear_memory_keep_resident(MEMORY_KEPT_BYTES);
+    if PoolingAllocationConfig::is_pagemap_scan_available() {
+        // Without the scan the engine would clear all of the kept memory every time.
+        pool.pagemap_scan(Enabled::Yes);
+        pool.linear_memory_keep_resident(MEMORY_KEPT_BYTES);
+        pool.table_keep_resident(TABLE_KEPT_BYTES);
+    }
     pool
 }
 
