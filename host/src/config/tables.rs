@@ -13,12 +13,13 @@ use crate::config::graph::{Graph, Node, NodeKind};
 use crate::config::report::Report;
 use crate::types::batch::ComputationKind;
 use crate::types::pipeline::{
-    CallLimits, ClockGrant, ComponentReference, ComputationLines, ComputationOptions, EpochLimits,
-    Grants, InstancePolicy, Pipeline, RandomGrant,
+    CallLimits, ClockGrant, ComponentReference, ComputationLines, ComputationOptions,
+    DirectoryGrant, EpochLimits, Grants, InstancePolicy, Pipeline, RandomGrant,
 };
 
-/// The longest parameters of a computation, as JSON text, in bytes: they are kept in a small row.
-pub(super) const MAX_PARAMETERS_BYTES: usize = 4 << 10;
+/// The longest parameters of a computation, as JSON text, in bytes: they are kept in a small row,
+/// together with the rest of what is known of the computation.
+pub(super) const MAX_PARAMETERS_BYTES: usize = 3 << 10;
 
 /// The greatest number of rows that an epoch or a batch may be told to hold.
 const MAX_ROWS: u64 = 1_000_000;
@@ -267,20 +268,49 @@ impl Tables<'_> {
         {
             self.impure(&fields, "clock", "frozen", clock.line, kind);
         }
-        if let Some(directories) = fields.texts("directories")
-            && !directories.value.is_empty()
-        {
-            let what = format!("directories of {}", fields.what);
-            let remedy = "write [] or remove the field";
-            self.report
-                .not_supported_yet(directories.line, &what, remedy);
-        }
+        let directories = match fields.texts("directories") {
+            Some(directories) => self.directories(&fields.what, &directories, kind),
+            None => Vec::new(),
+        };
         fields.finish();
         Grants {
             random: random.map_or_else(RandomGrant::default, |grant| grant.value),
             clock: clock.map_or_else(ClockGrant::default, |grant| grant.value),
-            directories: Vec::new(),
+            directories,
         }
+    }
+
+    /// Directories that a transform may read; they have to be there already.
+    fn directories(
+        &self,
+        what: &str,
+        written: &Located<Vec<Located<String>>>,
+        kind: Option<ComputationKind>,
+    ) -> Vec<DirectoryGrant> {
+        if kind == Some(ComputationKind::Map) && !written.value.is_empty() {
+            self.report.error(
+                written.line,
+                format!("directories in {what} make a map impure"),
+                "remove them, or make it a transform",
+            );
+        }
+        let mut directories = Vec::new();
+        for directory in &written.value {
+            let path = self.folder.join(&directory.value);
+            if path.is_dir() {
+                directories.push(DirectoryGrant {
+                    guest_path: directory.value.clone(),
+                    path,
+                });
+                continue;
+            }
+            self.report.error(
+                directory.line,
+                format!("directories in {what}: {} is not a folder", path.display()),
+                "make the folder, or correct the path",
+            );
+        }
+        directories
     }
 
     /// The grant `host`: refused for a map, which must be deterministic, and a warning otherwise.

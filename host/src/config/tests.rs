@@ -520,6 +520,17 @@ fn wrong_quantities() {
 }
 
 #[test]
+fn granted_directories_have_to_be_there() {
+    check_transform_with(
+        "grants = { directories = [\"nowhere\"] }",
+        &[
+            "19: directories in grants of computation delays: nowhere is not a folder; \
+           make the folder, or correct the path",
+        ],
+    );
+}
+
+#[test]
 fn what_comes_in_later_releases_is_refused_in_a_clear_word() {
     check(
         "format = \"lines\"",
@@ -571,13 +582,6 @@ fn what_comes_in_later_releases_is_refused_in_a_clear_word() {
         &[
             "19: input_ordering of computation delays is not supported yet; \
            remove it; a stream is read in its own order",
-        ],
-    );
-    check_transform_with(
-        "grants = { directories = [\"data\"] }",
-        &[
-            "19: directories of grants of computation delays is not supported yet; \
-           write [] or remove the field",
         ],
     );
     check_transform_with(
@@ -642,7 +646,7 @@ fn parameters_are_a_small_table_that_json_can_carry() {
     check_transform_with(
         &format!("parameters = {{ text = \"{}\" }}", "x".repeat(4_096)),
         &[
-            "19: parameters of computation delays are 4107 bytes as JSON, the limit is 4096; \
+            "19: parameters of computation delays are 4107 bytes as JSON, the limit is 3072; \
            read what is this large from a source",
         ],
     );

@@ -312,7 +312,7 @@ fn directories_grant(grants: &Grants) -> String {
     let paths: Vec<String> = grants
         .directories
         .iter()
-        .map(|path| format!("\"{}\"", path.display()))
+        .map(|directory| format!("{:?}", directory.guest_path))
         .collect();
     format!("directories = [{}]", paths.join(", "))
 }
@@ -332,6 +332,8 @@ fn warn(grant: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+
+    use crate::types::pipeline::DirectoryGrant;
 
     use super::*;
 
@@ -400,7 +402,10 @@ mod tests {
         let grants = Grants {
             random: RandomGrant::Host,
             clock: ClockGrant::Host,
-            directories: vec![PathBuf::from("/data")],
+            directories: vec![DirectoryGrant {
+                guest_path: "data".to_owned(),
+                path: PathBuf::from("/data"),
+            }],
         };
         let map = judge_imports(&[], &grants, Some(ComputationKind::Map));
         assert_eq!(map.refusals().len(), 3);

@@ -23,7 +23,7 @@ use wasmtime_wasi::random::WasiRandomView as _;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxView, WasiView, async_trait};
 
 use crate::guest::capture::Capture;
-use crate::types::pipeline::{CallLimits, ClockGrant, Grants, RandomGrant};
+use crate::types::pipeline::{CallLimits, ClockGrant, DirectoryGrant, Grants, RandomGrant};
 
 /// The moment at which a frozen clock stands: 2020-01-01T00:00:00Z, in seconds since the epoch.
 const FROZEN_WALL_SECONDS: u64 = 1_577_836_800;
@@ -55,7 +55,7 @@ pub(super) struct GuestState {
 pub(super) struct Outside {
     host_random: bool,
     host_clock: bool,
-    directories: Vec<PathBuf>,
+    directories: Vec<DirectoryGrant>,
 }
 
 impl Outside {
@@ -90,9 +90,8 @@ impl GuestState {
         let mut wasi = WasiCtx::builder();
         wasi.stdout(stdout.clone()).stderr(stderr.clone());
         wasi.allow_blocking_current_thread(true);
-        for path in &outside.directories {
-            // The guest sees the directory under the path that the pipeline file names.
-            wasi.preopened_dir(path, path.to_string_lossy(), FsPerms::ReadOnly)
+        for DirectoryGrant { guest_path, path } in &outside.directories {
+            wasi.preopened_dir(path, guest_path, FsPerms::ReadOnly)
                 .map_err(|error| (path.clone(), std::io::Error::other(error)))?;
         }
         let mut table = ResourceTable::new();

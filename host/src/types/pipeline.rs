@@ -151,8 +151,18 @@ pub struct Grants {
     pub random: RandomGrant,
     /// Clocks.
     pub clock: ClockGrant,
-    /// Directories, read only; always empty until the sandbox serves them.
-    pub directories: Vec<PathBuf>,
+    /// Directories, read only; make the component impure.
+    pub directories: Vec<DirectoryGrant>,
+}
+
+/// A directory that a component may read.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct DirectoryGrant {
+    /// Where the component finds it: the path as the pipeline file writes it, so that a pipeline
+    /// may be moved.
+    pub guest_path: String,
+    /// Where it is: made absolute against the pipeline file's folder.
+    pub path: PathBuf,
 }
 
 /// Random numbers for a component.

@@ -25,7 +25,9 @@ use tidelock::guest::{
 };
 use tidelock::types::batch::{Batch, MessageColumns, StateColumn};
 use tidelock::types::column::Column;
-use tidelock::types::pipeline::{CallLimits, ClockGrant, Grants, InstancePolicy, RandomGrant};
+use tidelock::types::pipeline::{
+    CallLimits, ClockGrant, DirectoryGrant, Grants, InstancePolicy, RandomGrant,
+};
 
 static RUNTIME: LazyLock<Arc<GuestRuntime>> =
     LazyLock::new(|| GuestRuntime::new(GuestOptions::default()).expect("the guest runtime starts"));
