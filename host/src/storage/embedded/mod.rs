@@ -89,7 +89,7 @@ impl Default for EmbeddedOptions {
     fn default() -> EmbeddedOptions {
         EmbeddedOptions {
             staged_bytes_max: 256 << 20,
-            apply_bytes: 4 << 20,
+            apply_bytes: 8 << 20,
             apply_idle_ms: 50,
             queue_bytes_max: 64 << 20,
             bulk_cache_bytes: 128 << 20,
