@@ -7,9 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::digest::Digest;
-use crate::types::ids::{
-    EpochId, Generation, LaneId, MessageId, PartitionId, SinkFileId, StreamId,
-};
+use crate::types::ids::{EpochId, Generation, LaneId, MessageId, PartitionId, SinkFileId, StreamId};
 
 /// The first 16 bytes of the BLAKE3 hash of some bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
