@@ -1,20 +1,19 @@
 //! The bytes of stored values: every value begins with a format version, numbers are
 //! little-endian, and a version that this release does not know is refused by name.
 //!
-//! Also here, because every implementation must agree on them: the encoding of a staged epoch (its
-//! *entry*), what makes an epoch storable at all, and [`for_each_row`], the one function that
-//! turns an epoch into row changes. Layouts are written down in `docs/format.md`.
+//! Also here, because every implementation must agree on them: what makes an epoch storable at all,
+//! and [`for_each_row`], the one function that turns an epoch into row changes. Staged epochs are
+//! in `entry.rs`. Layouts are written down in `docs/format.md`.
 //!
 //! **Invariant:** whatever bytes decode, they never panic, and never allocate more than a small
 //! multiple of their own length.
 
-use crate::storage::{StorageError, keys};
+use crate::storage::{StorageError, entry, keys};
 use crate::types::column::Column;
 use crate::types::epoch::{
-    Checksum, ChunkMessages, EpochCommit, EpochRecord, FrontierAdvance, Head, LaneChunk, LaneTrim,
-    SinkAppend, StateChange,
+    Checksum, ChunkMessages, EpochCommit, EpochRecord, FrontierAdvance, Head,
 };
-use crate::types::ids::{EpochId, Generation, LaneId, LeaseId, PartitionId, SinkFileId, StreamId};
+use crate::types::ids::{EpochId, Generation, LaneId, LeaseId, PartitionId, StreamId};
 
 /// The format version of every kind of value in this release.
 pub const FORMAT_VERSION: u8 = 1;
@@ -29,7 +28,7 @@ pub const ENTRY_BYTES_MAX: usize = 1 << 30;
 const ABSENT: u32 = u32::MAX;
 
 /// What was wrong with some bytes.
-type Finding = String;
+pub(super) type Finding = String;
 
 /// A partition's lease row: the generation of its last job, and the lease in force, if any.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -152,7 +151,7 @@ pub fn check_storable(commit: &EpochCommit) -> Result<(), StorageError> {
             )));
         }
     }
-    let size = entry_size_bound(commit);
+    let size = entry::entry_size_bound(commit);
     if size > ENTRY_BYTES_MAX {
         return Err(unstorable(format!(
             "it is {size} bytes long, at most {ENTRY_BYTES_MAX} fit; lower max_bytes_per_epoch"
@@ -318,199 +317,26 @@ pub fn decode_record(
     )
 }
 
-// -------------------------------------------------------------------------------- entries
-
-/// A staged epoch on its way to the store: the body is encoded by whoever submits it, the head of
-/// the entry (predecessor, offsets in sink files) is filled in by the committer, as often as needed.
-#[derive(Debug, Clone)]
-pub struct EntryDraft {
-    bytes: Vec<u8>,
-    append_count: usize,
-}
-
-/// Where the parts of an entry's head lie: version, predecessor, the body's checksum, how many
-/// offsets, the offsets.
-const PREDECESSOR_AT: usize = 1;
-const BODY_CHECKSUM_AT: usize = PREDECESSOR_AT + 32;
-const APPEND_COUNT_AT: usize = BODY_CHECKSUM_AT + 16;
-const OFFSETS_AT: usize = APPEND_COUNT_AT + 4;
-
-impl EntryDraft {
-    /// Encodes an epoch that [`check_storable`] let through.
-    pub fn new(commit: &EpochCommit) -> EntryDraft {
-        let append_count = commit.appends.len();
-        let body_at = OFFSETS_AT + 8 * append_count;
-        let mut bytes = Vec::with_capacity(entry_size_bound(commit));
-        bytes.resize(body_at, 0);
-        bytes[0] = FORMAT_VERSION;
-        put_body(&mut bytes, commit);
-        let checksum = Checksum::of(&bytes[body_at..]);
-        bytes[BODY_CHECKSUM_AT..APPEND_COUNT_AT].copy_from_slice(&checksum.0);
-        bytes[APPEND_COUNT_AT..OFFSETS_AT].copy_from_slice(&len_u32(append_count).to_le_bytes());
-        EntryDraft {
-            bytes,
-            append_count,
-        }
-    }
-
-    /// Fills in what the committer assigns and returns the entry's checksum.
-    ///
-    /// # Panics
-    ///
-    /// When there are not as many offsets as the epoch has appends.
-    pub fn seal(&mut self, predecessor: &Head, offsets: &[u64]) -> Checksum {
-        assert_eq!(
-            offsets.len(),
-            self.append_count,
-            "one offset for each append"
-        );
-        let mut head = Vec::with_capacity(32);
-        put_head(&mut head, predecessor);
-        self.bytes[PREDECESSOR_AT..BODY_CHECKSUM_AT].copy_from_slice(&head);
-        for (index, offset) in offsets.iter().enumerate() {
-            let at = OFFSETS_AT + 8 * index;
-            self.bytes[at..at + 8].copy_from_slice(&offset.to_le_bytes());
-        }
-        // The head holds the body's checksum, so this binds the whole entry.
-        Checksum::of(&self.bytes[..OFFSETS_AT + 8 * self.append_count])
-    }
-
-    /// The entry's bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-/// A staged epoch as it was read back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// The head that it follows.
-    pub predecessor: Head,
-    /// Where each append begins in its file.
-    pub offsets: Vec<u64>,
-    /// The epoch.
-    pub commit: EpochCommit,
-}
-
-impl Entry {
-    /// Decodes an entry and proves that it is the one whose checksum is `expected`.
-    ///
-    /// # Errors
-    ///
-    /// What was found instead.
-    pub fn decode(bytes: &[u8], expected: Checksum) -> Result<Entry, Finding> {
-        let mut fields = Fields::open(bytes)?;
-        let predecessor = fields.head()?;
-        let body_checksum = fields.checksum()?;
-        let count = fields.count(8)?;
-        let offsets = (0..count)
-            .map(|_| fields.u64())
-            .collect::<Result<Vec<_>, _>>()?;
-        let body = fields.rest();
-        if Checksum::of(&bytes[..bytes.len() - body.len()]) != expected
-            || Checksum::of(body) != body_checksum
-        {
-            return Err("the entry's checksum does not match".to_owned());
-        }
-        let mut fields = Fields { bytes: body };
-        let commit = fields.body()?;
-        fields.end()?;
-        if commit.appends.len() != offsets.len() {
-            return Err("the entry does not have one offset for each append".to_owned());
-        }
-        Ok(Entry {
-            predecessor,
-            offsets,
-            commit,
-        })
-    }
-}
-
-fn entry_size_bound(commit: &EpochCommit) -> usize {
-    let states: usize = (commit.states.iter())
-        .map(|change| {
-            16 + change.state.len() + change.key.len() + change.value.as_ref().map_or(0, Vec::len)
-        })
-        .sum();
-    let chunks: usize = (commit.chunks.iter())
-        .map(|chunk| 64 + chunk.messages.size_bytes())
-        .sum();
-    let appends: usize = (commit.appends.iter())
-        .map(|append| 24 + append.bytes.len())
-        .sum();
-    let position = commit.source_position.as_ref().map_or(0, Vec::len);
-    512 + position
-        + states
-        + chunks
-        + appends
-        + 48 * commit.frontiers.len()
-        + 40 * commit.trims.len()
-}
-
-fn put_body(buffer: &mut Vec<u8>, commit: &EpochCommit) {
-    put_u64(buffer, commit.partition.0);
-    put_u64(buffer, commit.generation.0);
-    put_u64(buffer, commit.epoch.0);
-    put_optional(buffer, commit.source_position.as_deref());
-    put_u32(buffer, len_u32(commit.frontiers.len()));
-    for advance in &commit.frontiers {
-        put_lane(buffer, advance.lane);
-        put_u64(buffer, advance.epoch.0);
-        put_u32(buffer, advance.index);
-    }
-    // Neighbours of one state share its name.
-    let runs = || {
-        commit
-            .states
-            .chunk_by(|left, right| left.state == right.state)
-    };
-    put_u32(buffer, len_u32(runs().count()));
-    for run in runs() {
-        put_bytes(buffer, run[0].state.as_bytes());
-        put_u32(buffer, len_u32(run.len()));
-        for change in run {
-            put_bytes(buffer, &change.key);
-            put_optional(buffer, change.value.as_deref());
-        }
-    }
-    put_u32(buffer, len_u32(commit.chunks.len()));
-    for chunk in &commit.chunks {
-        put_lane(buffer, chunk.lane);
-        put_chunk(buffer, &chunk.messages);
-    }
-    put_u32(buffer, len_u32(commit.trims.len()));
-    for trim in &commit.trims {
-        put_lane(buffer, trim.lane);
-        put_u64(buffer, trim.epoch.0);
-    }
-    put_u32(buffer, len_u32(commit.appends.len()));
-    for append in &commit.appends {
-        put_u64(buffer, append.file.0);
-        put_bytes(buffer, &append.bytes);
-    }
-    put_record(buffer, &commit.record);
-}
-
 // --------------------------------------------------------------------------------- fields
 
-fn len_u32(len: usize) -> u32 {
+pub(super) fn len_u32(len: usize) -> u32 {
     u32::try_from(len).expect("check_storable keeps every part of an epoch below 1 GiB")
 }
 
-fn put_u32(buffer: &mut Vec<u8>, number: u32) {
+pub(super) fn put_u32(buffer: &mut Vec<u8>, number: u32) {
     buffer.extend_from_slice(&number.to_le_bytes());
 }
 
-fn put_u64(buffer: &mut Vec<u8>, number: u64) {
+pub(super) fn put_u64(buffer: &mut Vec<u8>, number: u64) {
     buffer.extend_from_slice(&number.to_le_bytes());
 }
 
-fn put_bytes(buffer: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) fn put_bytes(buffer: &mut Vec<u8>, bytes: &[u8]) {
     put_u32(buffer, len_u32(bytes.len()));
     buffer.extend_from_slice(bytes);
 }
 
-fn put_optional(buffer: &mut Vec<u8>, bytes: Option<&[u8]>) {
+pub(super) fn put_optional(buffer: &mut Vec<u8>, bytes: Option<&[u8]>) {
     match bytes {
         Some(bytes) => put_bytes(buffer, bytes),
         None => put_u32(buffer, ABSENT),
@@ -523,13 +349,13 @@ fn put_plain(value: &mut Vec<u8>, bytes: &[u8]) {
     value.extend_from_slice(bytes);
 }
 
-fn put_head(buffer: &mut Vec<u8>, head: &Head) {
+pub(super) fn put_head(buffer: &mut Vec<u8>, head: &Head) {
     put_u64(buffer, head.generation.0);
     put_u64(buffer, head.epoch.0);
     buffer.extend_from_slice(&head.checksum.0);
 }
 
-fn put_lane(buffer: &mut Vec<u8>, lane: LaneId) {
+pub(super) fn put_lane(buffer: &mut Vec<u8>, lane: LaneId) {
     put_u64(buffer, lane.producer.0);
     put_u64(buffer, lane.stream.0);
     put_u64(buffer, lane.reader.0);
@@ -542,7 +368,7 @@ fn put_column(buffer: &mut Vec<u8>, column: &Column) {
     put_bytes(buffer, &column.bytes);
 }
 
-fn put_chunk(buffer: &mut Vec<u8>, messages: &ChunkMessages) {
+pub(super) fn put_chunk(buffer: &mut Vec<u8>, messages: &ChunkMessages) {
     put_u32(buffer, len_u32(messages.len()));
     for index in &messages.indexes {
         put_u32(buffer, *index);
@@ -557,7 +383,7 @@ fn put_chunk(buffer: &mut Vec<u8>, messages: &ChunkMessages) {
     put_column(buffer, &messages.payloads);
 }
 
-fn put_record(buffer: &mut Vec<u8>, record: &EpochRecord) {
+pub(super) fn put_record(buffer: &mut Vec<u8>, record: &EpochRecord) {
     put_u64(buffer, record.deployment);
     put_u64(buffer, record.input_count);
     put_u64(buffer, record.output_count);
@@ -586,13 +412,13 @@ fn decode<'a, T>(
 }
 
 /// What is left to decode of a value.
-struct Fields<'a> {
+pub(super) struct Fields<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
     /// Takes the format version off.
-    fn open(value: &'a [u8]) -> Result<Fields<'a>, Finding> {
+    pub(super) fn open(value: &'a [u8]) -> Result<Fields<'a>, Finding> {
         match value.split_first() {
             None => Err("it is empty".to_owned()),
             Some((&FORMAT_VERSION, bytes)) => Ok(Fields { bytes }),
@@ -611,11 +437,16 @@ impl<'a> Fields<'a> {
         Ok(taken)
     }
 
-    fn rest(&mut self) -> &'a [u8] {
+    /// Fields of a value whose version is known from elsewhere.
+    pub(super) fn behind_version(bytes: &'a [u8]) -> Fields<'a> {
+        Fields { bytes }
+    }
+
+    pub(super) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.bytes)
     }
 
-    fn end(&self) -> Result<(), Finding> {
+    pub(super) fn end(&self) -> Result<(), Finding> {
         match self.bytes.len() {
             0 => Ok(()),
             count => Err(format!("{count} bytes follow its end")),
@@ -632,16 +463,16 @@ impl<'a> Fields<'a> {
         Ok(self.array::<1>()?[0])
     }
 
-    fn u32(&mut self) -> Result<u32, Finding> {
+    pub(super) fn u32(&mut self) -> Result<u32, Finding> {
         self.array().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Result<u64, Finding> {
+    pub(super) fn u64(&mut self) -> Result<u64, Finding> {
         self.array().map(u64::from_le_bytes)
     }
 
     /// How many things of at least `size` bytes each follow.
-    fn count(&mut self, size: usize) -> Result<usize, Finding> {
+    pub(super) fn count(&mut self, size: usize) -> Result<usize, Finding> {
         let count = self.u32()? as usize;
         match count <= self.bytes.len() / size {
             true => Ok(count),
@@ -649,7 +480,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn many<T>(
+    pub(super) fn many<T>(
         &mut self,
         size: usize,
         mut read: impl FnMut(&mut Fields<'a>) -> Result<T, Finding>,
@@ -658,23 +489,23 @@ impl<'a> Fields<'a> {
         (0..count).map(|_| read(self)).collect()
     }
 
-    fn bytes(&mut self) -> Result<&'a [u8], Finding> {
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8], Finding> {
         let len = self.u32()? as usize;
         self.take(len)
     }
 
-    fn optional(&mut self) -> Result<Option<Vec<u8>>, Finding> {
+    pub(super) fn optional(&mut self) -> Result<Option<Vec<u8>>, Finding> {
         match self.u32()? {
             ABSENT => Ok(None),
             len => Ok(Some(self.take(len as usize)?.to_vec())),
         }
     }
 
-    fn checksum(&mut self) -> Result<Checksum, Finding> {
+    pub(super) fn checksum(&mut self) -> Result<Checksum, Finding> {
         self.array().map(Checksum)
     }
 
-    fn head(&mut self) -> Result<Head, Finding> {
+    pub(super) fn head(&mut self) -> Result<Head, Finding> {
         Ok(Head {
             generation: Generation(self.u64()?),
             epoch: EpochId(self.u64()?),
@@ -682,7 +513,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    fn lane(&mut self) -> Result<LaneId, Finding> {
+    pub(super) fn lane(&mut self) -> Result<LaneId, Finding> {
         Ok(LaneId {
             producer: PartitionId(self.u64()?),
             stream: StreamId(self.u64()?),
@@ -711,7 +542,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn chunk(&mut self) -> Result<ChunkMessages, Finding> {
+    pub(super) fn chunk(&mut self) -> Result<ChunkMessages, Finding> {
         let count = self.u32()? as usize;
         let indexes = self.u32s(count)?;
         let key_hashes = self.u64s(count)?;
@@ -725,7 +556,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    fn record(&mut self) -> Result<EpochRecord, Finding> {
+    pub(super) fn record(&mut self) -> Result<EpochRecord, Finding> {
         Ok(EpochRecord {
             deployment: self.u64()?,
             input_count: self.u64()?,
@@ -737,65 +568,15 @@ impl<'a> Fields<'a> {
             output_checksum: self.checksum()?,
         })
     }
-
-    fn states(&mut self) -> Result<Vec<StateChange>, Finding> {
-        let mut states = Vec::new();
-        for _ in 0..self.count(8)? {
-            let state = std::str::from_utf8(self.bytes()?)
-                .map_err(|_| "a state's name is not UTF-8".to_owned())?;
-            for _ in 0..self.count(8)? {
-                states.push(StateChange {
-                    state: state.to_owned(),
-                    key: self.bytes()?.to_vec(),
-                    value: self.optional()?,
-                });
-            }
-        }
-        Ok(states)
-    }
-
-    fn body(&mut self) -> Result<EpochCommit, Finding> {
-        Ok(EpochCommit {
-            partition: PartitionId(self.u64()?),
-            generation: Generation(self.u64()?),
-            epoch: EpochId(self.u64()?),
-            source_position: self.optional()?,
-            frontiers: self.many(36, |fields| {
-                Ok(FrontierAdvance {
-                    lane: fields.lane()?,
-                    epoch: EpochId(fields.u64()?),
-                    index: fields.u32()?,
-                })
-            })?,
-            states: self.states()?,
-            chunks: self.many(36, |fields| {
-                Ok(LaneChunk {
-                    lane: fields.lane()?,
-                    messages: fields.chunk()?,
-                })
-            })?,
-            trims: self.many(32, |fields| {
-                Ok(LaneTrim {
-                    lane: fields.lane()?,
-                    epoch: EpochId(fields.u64()?),
-                })
-            })?,
-            appends: self.many(12, |fields| {
-                Ok(SinkAppend {
-                    file: SinkFileId(fields.u64()?),
-                    bytes: fields.bytes()?.to_vec(),
-                })
-            })?,
-            record: self.record()?,
-        })
-    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::types::epoch::{LaneChunk, LaneTrim, SinkAppend, StateChange};
+    use crate::types::ids::SinkFileId;
 
-    fn lane(reader: u64) -> LaneId {
+    pub(super) fn lane(reader: u64) -> LaneId {
         LaneId {
             producer: PartitionId(7),
             stream: StreamId(2),
@@ -811,7 +592,7 @@ mod tests {
         }
     }
 
-    fn full_commit() -> EpochCommit {
+    pub(in crate::storage) fn full_commit() -> EpochCommit {
         EpochCommit {
             partition: PartitionId(7),
             generation: Generation(3),
@@ -862,41 +643,11 @@ mod tests {
         }
     }
 
-    fn predecessor() -> Head {
+    pub(in crate::storage) fn predecessor() -> Head {
         Head {
             generation: Generation(2),
             epoch: EpochId(1_000),
             checksum: Checksum::of(b"before"),
-        }
-    }
-
-    #[test]
-    fn an_entry_comes_back_as_it_was_sealed() {
-        let commit = full_commit();
-        let mut draft = EntryDraft::new(&commit);
-        let capacity = draft.bytes.capacity();
-        assert!(draft.bytes.len() <= capacity && capacity == entry_size_bound(&commit));
-        draft.seal(&Head::default(), &[0]);
-        let checksum = draft.seal(&predecessor(), &[77]);
-        let entry = Entry::decode(draft.bytes(), checksum).unwrap();
-        assert_eq!(entry.predecessor, predecessor());
-        assert_eq!(entry.offsets, [77]);
-        assert_eq!(entry.commit, commit);
-    }
-
-    #[test]
-    fn every_flipped_bit_and_every_cut_of_an_entry_is_noticed() {
-        let mut draft = EntryDraft::new(&full_commit());
-        let checksum = draft.seal(&predecessor(), &[77]);
-        let bytes = draft.bytes();
-        for index in 0..bytes.len() {
-            let mut broken = bytes.to_vec();
-            broken[index] ^= 0x10;
-            assert!(Entry::decode(&broken, checksum).is_err(), "byte {index}");
-            assert!(
-                Entry::decode(&bytes[..index], checksum).is_err(),
-                "cut at {index}"
-            );
         }
     }
 
@@ -914,7 +665,7 @@ mod tests {
                     let _ = decode_chunk(lane(1), EpochId(1), &broken);
                     let _ = decode_record(PartitionId(1), EpochId(1), &broken);
                     let _ = decode_frontier(lane(1), &broken);
-                    let _ = Fields { bytes: &broken }.body();
+                    let _ = Fields::behind_version(&broken).body();
                 }
             }
         }

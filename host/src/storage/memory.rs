@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::storage::entry::EntryDraft;
 use crate::storage::leases::{self, Counter};
 use crate::storage::{
     CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, EpochName, Refusal, Storage,
@@ -220,7 +221,7 @@ impl State {
         let head = Head {
             generation: commit.generation,
             epoch: commit.epoch,
-            checksum: codec::EntryDraft::new(commit).seal(&predecessor, &offsets),
+            checksum: EntryDraft::new(commit).seal(&predecessor, &offsets),
         };
         self.heads.insert(commit.partition, head);
         head

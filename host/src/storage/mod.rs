@@ -37,6 +37,7 @@ pub mod codec;
 #[cfg(any(test, feature = "contract-suite"))]
 pub mod contract;
 pub mod embedded;
+pub mod entry;
 pub mod keys;
 pub mod leases;
 pub mod memory;

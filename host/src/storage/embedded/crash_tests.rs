@@ -14,6 +14,7 @@ use std::sync::Weak;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use super::tests::copy_directory;
 use super::*;
 use crate::storage::contract::{chunk, commit_of, state};
 use crate::storage::rows::{self, ChunkLimit};
@@ -722,16 +723,4 @@ fn f1_a_process_killed_at_random_moments_loses_and_repeats_nothing() {
     let end = heads.max().unwrap() + FINISH_EXTRA;
     drop(storage);
     check_and_finish(&place, end, None).unwrap();
-}
-
-fn copy_directory(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for file in std::fs::read_dir(from).unwrap() {
-        let file = file.unwrap();
-        let target = to.join(file.file_name());
-        match file.file_type().unwrap().is_dir() {
-            true => copy_directory(&file.path(), &target),
-            false => drop(std::fs::copy(file.path(), target).unwrap()),
-        }
-    }
 }

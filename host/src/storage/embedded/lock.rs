@@ -18,7 +18,7 @@ const HOLDER_BYTES_MAX: u64 = 256;
 /// Held until dropped.
 #[derive(Debug)]
 pub(super) struct DirectoryLock {
-    _file: File,
+    file: File,
 }
 
 impl DirectoryLock {
@@ -55,7 +55,15 @@ impl DirectoryLock {
         file.rewind().map_err(failed("write"))?;
         writeln!(file, "process {} on {}", std::process::id(), host_name())
             .map_err(failed("write"))?;
-        Ok(DirectoryLock { _file: file })
+        Ok(DirectoryLock { file })
+    }
+}
+
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child process on its way from fork to exec has the file open
+        // too. A lock that can't be given up goes with the process.
+        let _ = self.file.unlock();
     }
 }
 
@@ -64,7 +72,8 @@ const OPEN_ATTEMPTS_MAX: usize = 200;
 const OPEN_WAIT_MS: u64 = 10;
 
 /// Opens a store that its last owner may not have let go of yet. With the directory's lock held that
-/// owner is a background thread of this very process, on its way out.
+/// owner is on its way out: a background thread of this very process, or a child of it between fork
+/// and exec.
 pub(super) fn open_when_released<T, E>(
     mut open: impl FnMut() -> Result<T, E>,
     is_locked: impl Fn(&E) -> bool,
@@ -109,6 +118,15 @@ mod tests {
             text.contains(&format!("process {} on ", std::process::id())),
             "{text}"
         );
+        drop(held);
+        assert!(DirectoryLock::take(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn a_lock_given_up_is_free_though_another_handle_is_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = DirectoryLock::take(dir.path()).unwrap();
+        let _as_a_forked_child_has_it = held.file.try_clone().unwrap();
         drop(held);
         assert!(DirectoryLock::take(dir.path()).is_ok());
     }

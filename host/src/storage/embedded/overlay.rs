@@ -9,12 +9,15 @@
 
 use std::collections::HashMap;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::storage::embedded::bulk::RowBytes;
 use crate::storage::{codec, keys};
 use crate::types::epoch::EpochCommit;
 use crate::types::ids::PartitionId;
+
+/// How many runs of one rank are merged into one of the next.
+const RUNS_PER_RANK: usize = 4;
 
 /// A row's key and new value; `None`: the row goes.
 pub(super) type RowChange = (RowBytes, Option<RowBytes>);
@@ -22,6 +25,8 @@ pub(super) type RowChange = (RowBytes, Option<RowBytes>);
 /// The rows of one epoch, or of several merged, sorted by key, each key once.
 #[derive(Debug)]
 pub(super) struct Run {
+    /// 0 for an epoch's own; one more than those that it was merged from.
+    rank: u32,
     rows: OnceLock<Vec<RowChange>>,
     /// What the rows are made from. They are made by whoever needs them first: usually the thread
     /// that submitted the epoch, while the committer waits for the disk.
@@ -31,6 +36,7 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn of_commit(commit: EpochCommit) -> Run {
         Run {
+            rank: 0,
             rows: OnceLock::new(),
             source: Mutex::new(Some(commit)),
         }
@@ -70,23 +76,16 @@ fn sorted_rows(commit: &EpochCommit) -> Vec<RowChange> {
     rows
 }
 
-/// The rows of both, `newer` winning.
-fn merge(older: &[RowChange], newer: &[RowChange]) -> Vec<RowChange> {
-    let mut merged = Vec::with_capacity(older.len() + newer.len());
-    let (mut left, mut right) = (older.iter().peekable(), newer.iter().peekable());
-    while let (Some(old), Some(new)) = (left.peek(), right.peek()) {
-        match old.0.cmp(&new.0) {
-            std::cmp::Ordering::Less => merged.extend(left.next().cloned()),
-            std::cmp::Ordering::Greater => merged.extend(right.next().cloned()),
-            std::cmp::Ordering::Equal => {
-                left.next();
-                merged.extend(right.next().cloned());
-            }
-        }
+/// The rows of all, the newest winning. `runs` are in the order of their epochs.
+fn merge(runs: &[Arc<Run>]) -> Vec<RowChange> {
+    if let [run] = runs {
+        return run.rows().to_vec();
     }
-    merged.extend(left.cloned());
-    merged.extend(right.cloned());
-    merged
+    // Newest first, and the sort is stable and made for runs: of equal keys the newest leads.
+    let mut rows: Vec<&RowChange> = runs.iter().rev().flat_map(|run| run.rows()).collect();
+    rows.sort_by(|left, right| left.0.cmp(&right.0));
+    rows.dedup_by(|later, leader| later.0 == leader.0);
+    rows.into_iter().cloned().collect()
 }
 
 /// All runs of all partitions.
@@ -98,39 +97,34 @@ pub(super) struct Overlay {
 impl Overlay {
     /// Makes an epoch's rows visible.
     pub(super) fn publish(&self, partition: PartitionId, run: Arc<Run>) {
-        let mut partitions = self
-            .partitions
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        partitions.entry(partition).or_default().push(run);
+        self.write().entry(partition).or_default().push(run);
     }
 
-    /// Merges a partition's newest runs while the one before is not much larger, so that there are
-    /// never more runs than the logarithm of their rows. Only the committer publishes, merges and
-    /// clears, so nothing changes between looking and replacing.
+    /// Merges a partition's newest runs, as soon as there are [`RUNS_PER_RANK`] of one rank, into
+    /// one of the next: so there are only about so many times the logarithm of the epochs. Only the
+    /// committer publishes, merges and clears, so nothing changes between looking and replacing.
     pub(super) fn compact(&self, partition: PartitionId) {
         loop {
-            let (older, newer) = {
-                let partitions = self.read();
-                match partitions.get(&partition).map(Vec::as_slice) {
-                    Some([.., older, newer]) if older.rows().len() <= 2 * newer.rows().len() => {
-                        (Arc::clone(older), Arc::clone(newer))
-                    }
-                    _ => return,
+            let newest: Vec<Arc<Run>> = match self.read().get(&partition) {
+                Some(runs) if runs.len() >= RUNS_PER_RANK => {
+                    runs[runs.len() - RUNS_PER_RANK..].to_vec()
                 }
+                _ => return,
             };
-            let merged = Run {
-                rows: OnceLock::from(merge(older.rows(), newer.rows())),
-                source: Mutex::new(None),
-            };
-            let mut partitions = self
-                .partitions
-                .write()
-                .unwrap_or_else(PoisonError::into_inner);
-            if let Some(runs) = partitions.get_mut(&partition) {
-                runs.truncate(runs.len() - 2);
-                runs.push(Arc::new(merged));
+            let rank = newest[0].rank;
+            if newest.iter().any(|run| run.rank != rank) {
+                return;
             }
+            let merged = Arc::new(Run {
+                rank: rank + 1,
+                rows: OnceLock::from(merge(&newest)),
+                source: Mutex::new(None),
+            });
+            if let Some(runs) = self.write().get_mut(&partition) {
+                runs.truncate(runs.len() - RUNS_PER_RANK);
+                runs.push(merged);
+            }
+            // `newest` is dropped here, with nobody waiting for the lock.
         }
     }
 
@@ -140,31 +134,19 @@ impl Overlay {
             .map(|(partition, runs)| (*partition, runs.clone()))
             .collect();
         runs_of.sort_by_key(|(partition, _)| *partition);
-        let mut all = Vec::new();
-        for (_, runs) in runs_of {
-            let mut newer_first = runs.iter().rev();
-            let Some(newest) = newer_first.next() else {
-                continue;
-            };
-            let Some(next) = newer_first.next() else {
-                all.extend_from_slice(newest.rows());
-                continue;
-            };
-            let mut merged = merge(next.rows(), newest.rows());
-            for older in newer_first {
-                merged = merge(older.rows(), &merged);
-            }
-            all.append(&mut merged);
-        }
-        all
+        runs_of.iter().flat_map(|(_, runs)| merge(runs)).collect()
     }
 
     /// Forgets all rows, once they are applied.
     pub(super) fn clear(&self) {
+        let forgotten = std::mem::take(&mut *self.write());
+        drop(forgotten);
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<PartitionId, Vec<Arc<Run>>>> {
         self.partitions
             .write()
             .unwrap_or_else(PoisonError::into_inner)
-            .clear();
     }
 
     /// Stands still while held: what is read from it and a view of the bulk rows opened meanwhile
@@ -219,4 +201,52 @@ pub(super) fn range(
 /// Where a scan goes on behind `key`.
 pub(super) fn behind(key: &RowBytes) -> Bound<Vec<u8>> {
     Bound::Excluded(key.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::contract::{commit_of, state};
+    use crate::types::ids::{Generation, LeaseId};
+    use crate::types::lease::Lease;
+
+    #[test]
+    fn runs_stay_few_and_the_newest_value_wins() {
+        let lease = Lease {
+            id: LeaseId(1),
+            partition: PartitionId(1),
+            generation: Generation(1),
+        };
+        let overlay = Overlay::default();
+        for epoch in 1..=100_u64 {
+            let mut commit = commit_of(lease, epoch);
+            commit.states = vec![
+                state("always", Some(&epoch.to_string())),
+                state(&format!("seventh {}", epoch % 7), Some(&epoch.to_string())),
+            ];
+            overlay.publish(lease.partition, Arc::new(Run::of_commit(commit)));
+            overlay.compact(lease.partition);
+            let runs = overlay.read();
+            assert!(
+                runs[&lease.partition].len() <= 3 * 4,
+                "3 of each rank at most"
+            );
+            let value_of = |key: &str| {
+                let key = keys::state(lease.partition, "count", key.as_bytes());
+                let value = find(&runs, &key).flatten().expect("it was written");
+                String::from_utf8(value[1..].to_vec()).expect("the test writes text")
+            };
+            assert_eq!(value_of("always"), epoch.to_string());
+            assert_eq!(
+                value_of(&format!("seventh {}", epoch % 7)),
+                epoch.to_string()
+            );
+        }
+        let rows = overlay.all_rows();
+        // Two states' keys, and a record for each epoch.
+        assert_eq!(rows.len(), 1 + 7 + 100);
+        assert!(rows.is_sorted_by(|left, right| left.0 < right.0));
+        overlay.clear();
+        assert!(overlay.read().is_empty());
+    }
 }

@@ -6,8 +6,8 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::storage::codec::EntryDraft;
 use crate::storage::embedded::overlay::Run;
+use crate::storage::entry::EntryDraft;
 use crate::storage::{CommitAnswer, EpochName};
 use crate::types::epoch::{Head, SinkAppend};
 use crate::types::lease::Lease;

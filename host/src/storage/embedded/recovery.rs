@@ -9,13 +9,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::storage::codec::Entry;
 use crate::storage::embedded::bulk::prefix_range;
 use crate::storage::embedded::committer::{Pending, apply, place_appends, write_appends};
 use crate::storage::embedded::decisions::read_head;
 use crate::storage::embedded::faults::pass;
 use crate::storage::embedded::overlay::{RowChange, Run};
 use crate::storage::embedded::{Damage, Shared};
+use crate::storage::entry::Entry;
 use crate::storage::{StorageError, StoredRow, codec, keys};
 use crate::types::epoch::Head;
 use crate::types::ids::{PartitionId, SinkFileId};

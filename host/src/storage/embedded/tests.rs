@@ -118,7 +118,7 @@ fn epoch_of_rows(storage: &dyn Storage, partition: u64) -> u64 {
     epochs.into_iter().next().unwrap_or(0)
 }
 
-fn copy_directory(from: &Path, to: &Path) {
+pub(super) fn copy_directory(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for file in std::fs::read_dir(from).unwrap() {
         let file = file.unwrap();

@@ -1,0 +1,119 @@
+//! Reads: what is decided and not applied comes from the overlay, the rest from the bulk rows.
+//!
+//! **Invariant:** the overlay and the view of the bulk rows are taken at one moment, so neither
+//! a read of many rows nor a page of a scan sees a part of an epoch.
+
+use std::ops::Bound;
+
+use crate::storage::embedded::bulk::RowBytes;
+use crate::storage::embedded::{Shared, overlay};
+use crate::storage::{StorageError, StoredRow};
+
+impl Shared {
+    /// The value of a row.
+    pub(super) fn read_row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        let newer = overlay::find(&self.overlay.read(), key);
+        let value = match newer {
+            Some(value) => value,
+            None => self.bulk.get(key)?,
+        };
+        Ok(value.map(|value| value.to_vec()))
+    }
+
+    /// The values of many rows, in the order of `keys`.
+    pub(super) fn read_rows(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
+        // Runs and view are of one moment, so that the answers are.
+        let (newer, view) = {
+            let runs = self.overlay.read();
+            let newer: Vec<Option<Option<RowBytes>>> =
+                keys.iter().map(|key| overlay::find(&runs, key)).collect();
+            (newer, self.bulk.view())
+        };
+        (keys.iter().zip(newer))
+            .map(|(key, newer)| {
+                let value = match newer {
+                    Some(value) => value,
+                    None => view.get(key)?,
+                };
+                Ok(value.map(|value| value.to_vec()))
+            })
+            .collect()
+    }
+
+    /// Rows in `start <= key < end`, at most `limit`.
+    pub(super) fn scan_rows(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        limit: usize,
+    ) -> Result<Vec<StoredRow>, StorageError> {
+        let mut rows = Vec::new();
+        let mut next = Some(Bound::Included(start.to_vec()));
+        while let Some(from) = next.take().filter(|_| rows.len() < limit) {
+            next = self.scan_page(&from, end, limit, &mut rows)?;
+        }
+        Ok(rows)
+    }
+
+    /// One page of a scan: the overlay's next rows, merged with the bulk rows before them. Returns
+    /// where the next page begins, or `None` at the end.
+    fn scan_page(
+        &self,
+        start: &Bound<Vec<u8>>,
+        end: &[u8],
+        limit: usize,
+        rows: &mut Vec<StoredRow>,
+    ) -> Result<Option<Bound<Vec<u8>>>, StorageError> {
+        let least = match start {
+            Bound::Included(key) => key.clone(),
+            // The least key behind another one is that key and a zero byte.
+            Bound::Excluded(key) => [key.as_slice(), &[0]].concat(),
+            Bound::Unbounded => Vec::new(),
+        };
+        if least.as_slice() >= end {
+            return Ok(None);
+        }
+        let (newer, has_more, view) = {
+            let runs = self.overlay.read();
+            let (newer, has_more) = overlay::range(&runs, &least, end, limit);
+            (newer, has_more, self.bulk.view())
+        };
+        // Behind its last row the overlay was not looked at, if it has more.
+        let last = newer
+            .last()
+            .filter(|_| has_more)
+            .map(|(key, _)| key.clone());
+        let upper = match &last {
+            Some(key) => Bound::Included(key.to_vec()),
+            None => Bound::Excluded(end.to_vec()),
+        };
+        let mut newer = newer.into_iter().peekable();
+        let mut older = view.range((Bound::Included(least), upper)).peekable();
+        while rows.len() < limit {
+            let old_key = match older.peek() {
+                Some(Ok((key, _))) => Some(key),
+                Some(Err(_)) => None,
+                None if newer.peek().is_none() => {
+                    return Ok(last.map(|key| overlay::behind(&key)));
+                }
+                None => None,
+            };
+            let take_newer = match (newer.peek(), old_key) {
+                (Some((new, _)), Some(old)) => new <= old,
+                (Some(_), None) => older.peek().is_none(),
+                (None, _) => false,
+            };
+            if take_newer {
+                if let Some((key, value)) = newer.next() {
+                    // The bulk row of the same key is out of date.
+                    older.next_if(|row| matches!(row, Ok((old, _)) if *old == key));
+                    rows.extend(value.map(|value| (key.to_vec(), value.to_vec())));
+                }
+            } else if let Some(row) = older.next() {
+                let (key, value) = row?;
+                rows.push((key.to_vec(), value.to_vec()));
+            }
+        }
+        Ok(None)
+    }
+}

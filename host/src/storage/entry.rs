@@ -1,0 +1,277 @@
+//! The bytes of a staged epoch: its *entry*. Encoded where the epoch is submitted, sealed by the
+//! committer with what it assigns, proven by checksum when it is read back.
+//!
+//! **Invariant:** the entry's checksum covers its head, its head holds the checksum of its body and
+//! of its predecessor: from a partition's head the whole chain can be proven.
+
+use crate::storage::codec::{
+    FORMAT_VERSION, Fields, Finding, len_u32, put_bytes, put_chunk, put_head, put_lane,
+    put_optional, put_record, put_u32, put_u64,
+};
+use crate::types::epoch::{
+    Checksum, EpochCommit, FrontierAdvance, Head, LaneChunk, LaneTrim, SinkAppend, StateChange,
+};
+use crate::types::ids::{EpochId, Generation, PartitionId, SinkFileId};
+
+/// A staged epoch on its way to the store: the body is encoded by whoever submits it, the head of
+/// the entry (predecessor, offsets in sink files) is filled in by the committer, as often as needed.
+#[derive(Debug, Clone)]
+pub struct EntryDraft {
+    bytes: Vec<u8>,
+    append_count: usize,
+}
+
+/// Where the parts of an entry's head lie: version, predecessor, the body's checksum, how many
+/// offsets, the offsets.
+const PREDECESSOR_AT: usize = 1;
+const BODY_CHECKSUM_AT: usize = PREDECESSOR_AT + 32;
+const APPEND_COUNT_AT: usize = BODY_CHECKSUM_AT + 16;
+const OFFSETS_AT: usize = APPEND_COUNT_AT + 4;
+
+impl EntryDraft {
+    /// Encodes an epoch that [`check_storable`](crate::storage::codec::check_storable) let through.
+    pub fn new(commit: &EpochCommit) -> EntryDraft {
+        let append_count = commit.appends.len();
+        let body_at = OFFSETS_AT + 8 * append_count;
+        let mut bytes = Vec::with_capacity(entry_size_bound(commit));
+        bytes.resize(body_at, 0);
+        bytes[0] = FORMAT_VERSION;
+        put_body(&mut bytes, commit);
+        let checksum = Checksum::of(&bytes[body_at..]);
+        bytes[BODY_CHECKSUM_AT..APPEND_COUNT_AT].copy_from_slice(&checksum.0);
+        bytes[APPEND_COUNT_AT..OFFSETS_AT].copy_from_slice(&len_u32(append_count).to_le_bytes());
+        EntryDraft {
+            bytes,
+            append_count,
+        }
+    }
+
+    /// Fills in what the committer assigns and returns the entry's checksum.
+    ///
+    /// # Panics
+    ///
+    /// When there are not as many offsets as the epoch has appends.
+    pub fn seal(&mut self, predecessor: &Head, offsets: &[u64]) -> Checksum {
+        assert_eq!(
+            offsets.len(),
+            self.append_count,
+            "one offset for each append"
+        );
+        let mut head = Vec::with_capacity(32);
+        put_head(&mut head, predecessor);
+        self.bytes[PREDECESSOR_AT..BODY_CHECKSUM_AT].copy_from_slice(&head);
+        for (index, offset) in offsets.iter().enumerate() {
+            let at = OFFSETS_AT + 8 * index;
+            self.bytes[at..at + 8].copy_from_slice(&offset.to_le_bytes());
+        }
+        // The head holds the body's checksum, so this binds the whole entry.
+        Checksum::of(&self.bytes[..OFFSETS_AT + 8 * self.append_count])
+    }
+
+    /// The entry's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// A staged epoch as it was read back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The head that it follows.
+    pub predecessor: Head,
+    /// Where each append begins in its file.
+    pub offsets: Vec<u64>,
+    /// The epoch.
+    pub commit: EpochCommit,
+}
+
+impl Entry {
+    /// Decodes an entry and proves that it is the one whose checksum is `expected`.
+    ///
+    /// # Errors
+    ///
+    /// What was found instead.
+    pub fn decode(bytes: &[u8], expected: Checksum) -> Result<Entry, Finding> {
+        let mut fields = Fields::open(bytes)?;
+        let predecessor = fields.head()?;
+        let body_checksum = fields.checksum()?;
+        let count = fields.count(8)?;
+        let offsets = (0..count)
+            .map(|_| fields.u64())
+            .collect::<Result<Vec<_>, _>>()?;
+        let body = fields.rest();
+        if Checksum::of(&bytes[..bytes.len() - body.len()]) != expected
+            || Checksum::of(body) != body_checksum
+        {
+            return Err("the entry's checksum does not match".to_owned());
+        }
+        let mut fields = Fields::behind_version(body);
+        let commit = fields.body()?;
+        fields.end()?;
+        if commit.appends.len() != offsets.len() {
+            return Err("the entry does not have one offset for each append".to_owned());
+        }
+        Ok(Entry {
+            predecessor,
+            offsets,
+            commit,
+        })
+    }
+}
+
+/// At least the size of the epoch's entry, and not much more.
+pub(super) fn entry_size_bound(commit: &EpochCommit) -> usize {
+    let states: usize = (commit.states.iter())
+        .map(|change| {
+            16 + change.state.len() + change.key.len() + change.value.as_ref().map_or(0, Vec::len)
+        })
+        .sum();
+    let chunks: usize = (commit.chunks.iter())
+        .map(|chunk| 64 + chunk.messages.size_bytes())
+        .sum();
+    let appends: usize = (commit.appends.iter())
+        .map(|append| 24 + append.bytes.len())
+        .sum();
+    let position = commit.source_position.as_ref().map_or(0, Vec::len);
+    512 + position
+        + states
+        + chunks
+        + appends
+        + 48 * commit.frontiers.len()
+        + 40 * commit.trims.len()
+}
+
+fn put_body(buffer: &mut Vec<u8>, commit: &EpochCommit) {
+    put_u64(buffer, commit.partition.0);
+    put_u64(buffer, commit.generation.0);
+    put_u64(buffer, commit.epoch.0);
+    put_optional(buffer, commit.source_position.as_deref());
+    put_u32(buffer, len_u32(commit.frontiers.len()));
+    for advance in &commit.frontiers {
+        put_lane(buffer, advance.lane);
+        put_u64(buffer, advance.epoch.0);
+        put_u32(buffer, advance.index);
+    }
+    // Neighbours of one state share its name.
+    let runs = || {
+        commit
+            .states
+            .chunk_by(|left, right| left.state == right.state)
+    };
+    put_u32(buffer, len_u32(runs().count()));
+    for run in runs() {
+        put_bytes(buffer, run[0].state.as_bytes());
+        put_u32(buffer, len_u32(run.len()));
+        for change in run {
+            put_bytes(buffer, &change.key);
+            put_optional(buffer, change.value.as_deref());
+        }
+    }
+    put_u32(buffer, len_u32(commit.chunks.len()));
+    for chunk in &commit.chunks {
+        put_lane(buffer, chunk.lane);
+        put_chunk(buffer, &chunk.messages);
+    }
+    put_u32(buffer, len_u32(commit.trims.len()));
+    for trim in &commit.trims {
+        put_lane(buffer, trim.lane);
+        put_u64(buffer, trim.epoch.0);
+    }
+    put_u32(buffer, len_u32(commit.appends.len()));
+    for append in &commit.appends {
+        put_u64(buffer, append.file.0);
+        put_bytes(buffer, &append.bytes);
+    }
+    put_record(buffer, &commit.record);
+}
+
+impl Fields<'_> {
+    fn states(&mut self) -> Result<Vec<StateChange>, Finding> {
+        let mut states = Vec::new();
+        for _ in 0..self.count(8)? {
+            let state = std::str::from_utf8(self.bytes()?)
+                .map_err(|_| "a state's name is not UTF-8".to_owned())?;
+            for _ in 0..self.count(8)? {
+                states.push(StateChange {
+                    state: state.to_owned(),
+                    key: self.bytes()?.to_vec(),
+                    value: self.optional()?,
+                });
+            }
+        }
+        Ok(states)
+    }
+
+    /// The body of an entry.
+    pub(super) fn body(&mut self) -> Result<EpochCommit, Finding> {
+        Ok(EpochCommit {
+            partition: PartitionId(self.u64()?),
+            generation: Generation(self.u64()?),
+            epoch: EpochId(self.u64()?),
+            source_position: self.optional()?,
+            frontiers: self.many(36, |fields| {
+                Ok(FrontierAdvance {
+                    lane: fields.lane()?,
+                    epoch: EpochId(fields.u64()?),
+                    index: fields.u32()?,
+                })
+            })?,
+            states: self.states()?,
+            chunks: self.many(36, |fields| {
+                Ok(LaneChunk {
+                    lane: fields.lane()?,
+                    messages: fields.chunk()?,
+                })
+            })?,
+            trims: self.many(32, |fields| {
+                Ok(LaneTrim {
+                    lane: fields.lane()?,
+                    epoch: EpochId(fields.u64()?),
+                })
+            })?,
+            appends: self.many(12, |fields| {
+                Ok(SinkAppend {
+                    file: SinkFileId(fields.u64()?),
+                    bytes: fields.bytes()?.to_vec(),
+                })
+            })?,
+            record: self.record()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::codec::tests::{full_commit, predecessor};
+
+    #[test]
+    fn an_entry_comes_back_as_it_was_sealed() {
+        let commit = full_commit();
+        let mut draft = EntryDraft::new(&commit);
+        let capacity = draft.bytes.capacity();
+        assert!(draft.bytes.len() <= capacity && capacity == entry_size_bound(&commit));
+        draft.seal(&Head::default(), &[0]);
+        let checksum = draft.seal(&predecessor(), &[77]);
+        let entry = Entry::decode(draft.bytes(), checksum).unwrap();
+        assert_eq!(entry.predecessor, predecessor());
+        assert_eq!(entry.offsets, [77]);
+        assert_eq!(entry.commit, commit);
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_of_an_entry_is_noticed() {
+        let mut draft = EntryDraft::new(&full_commit());
+        let checksum = draft.seal(&predecessor(), &[77]);
+        let bytes = draft.bytes();
+        for index in 0..bytes.len() {
+            let mut broken = bytes.to_vec();
+            broken[index] ^= 0x10;
+            assert!(Entry::decode(&broken, checksum).is_err(), "byte {index}");
+            assert!(
+                Entry::decode(&bytes[..index], checksum).is_err(),
+                "cut at {index}"
+            );
+        }
+    }
+}
