@@ -105,7 +105,11 @@ pub struct LaneId {
 
 impl fmt::Display for LaneId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}/{}>{}", self.producer, self.stream, self.reader)
+        write!(
+            formatter,
+            "{}/{}>{}",
+            self.producer, self.stream, self.reader
+        )
     }
 }
 
