@@ -2,8 +2,8 @@
 //! writer has committed, how far its reader has, and when either is done.
 //!
 //! The board carries no messages and decides nothing: chunks and frontiers live in storage, so a
-//! job that starts anew finds all it needs there. Every wait here ends when something changes or
-//! when the run is stopped.
+//! job that starts anew finds all it needs there. A job that finds nothing to do waits for the
+//! next change and looks again.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -14,6 +14,9 @@ use crate::types::ids::{EpochId, LaneId};
 /// writer waits. One epoch may pass the bound.
 pub const LANE_BYTES_MAX: u64 = 64 << 20;
 
+/// Why the board's lock can be taken.
+const UNPOISONED: &str = "no job panics while it holds the board";
+
 /// The lanes of one run, shared by its jobs.
 #[derive(Debug, Default)]
 pub struct LaneBoard {
@@ -23,6 +26,8 @@ pub struct LaneBoard {
 
 #[derive(Debug, Default)]
 struct Lanes {
+    /// Rises with every change.
+    version: u64,
     stopped: bool,
     by_id: BTreeMap<LaneId, LaneStatus>,
 }
@@ -40,17 +45,6 @@ struct LaneStatus {
     closed: bool,
 }
 
-/// What a reader finds when it has read all that it knew of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LaneNews {
-    /// There is more in a lane.
-    Written,
-    /// Every lane is closed and read to its end.
-    Closed,
-    /// The run was stopped.
-    Stopped,
-}
-
 impl LaneBoard {
     /// Makes a lane known, with the newest chunk that storage holds of it from earlier runs.
     pub fn open(&self, lane: LaneId, newest: Option<EpochId>) {
@@ -58,7 +52,7 @@ impl LaneBoard {
             written: newest.map_or(0, |epoch| epoch.0),
             ..LaneStatus::default()
         };
-        self.lanes().by_id.insert(lane, status);
+        self.change(lane, |of_lane| *of_lane = status);
     }
 
     /// The lane's writer has committed a chunk of `size_bytes`.
@@ -85,7 +79,10 @@ impl LaneBoard {
 
     /// Ends every wait: a job has failed or the run is to stop.
     pub fn stop(&self) {
-        self.lanes().stopped = true;
+        let mut lanes = self.lanes();
+        lanes.stopped = true;
+        lanes.version += 1;
+        drop(lanes);
         self.changed.notify_all();
     }
 
@@ -96,71 +93,68 @@ impl LaneBoard {
 
     /// How far the lane's reader has committed.
     pub fn covered_up_to(&self, lane: LaneId) -> EpochId {
-        EpochId(self.lanes().by_id[&lane].covered)
+        EpochId(self.lanes().status(lane).covered)
     }
 
     /// The newest epoch that put a chunk into the lane.
     pub fn written_up_to(&self, lane: LaneId) -> EpochId {
-        EpochId(self.lanes().by_id[&lane].written)
+        EpochId(self.lanes().status(lane).written)
     }
 
-    /// Waits until one of the lanes holds more than `read` says has been read of it.
-    pub fn wait_for_more(&self, read: &[(LaneId, EpochId)]) -> LaneNews {
-        self.wait(|lanes| {
-            let more = |(lane, epoch): &(LaneId, EpochId)| lanes.by_id[lane].written > epoch.0;
-            if read.iter().any(more) {
-                return Some(LaneNews::Written);
-            }
-            let closed = read.iter().all(|(lane, _)| lanes.by_id[lane].closed);
-            closed.then_some(LaneNews::Closed)
-        })
-        .unwrap_or(LaneNews::Stopped)
+    /// Whether no chunk will follow in any of the lanes in this run.
+    pub fn are_closed(&self, of: impl IntoIterator<Item = LaneId>) -> bool {
+        self.all(of, |status| status.closed)
     }
 
-    /// Waits until each of the lanes has room for another epoch. False when the run was stopped.
-    pub fn wait_for_room(&self, lanes_written: &[LaneId]) -> bool {
-        self.wait(|lanes| {
-            let room = |lane| lanes.by_id[lane].waiting_bytes < LANE_BYTES_MAX;
-            lanes_written.iter().all(room).then_some(())
-        })
-        .is_some()
+    /// Whether each of the lanes has room for another epoch.
+    pub fn have_room(&self, of: impl IntoIterator<Item = LaneId>) -> bool {
+        self.all(of, |status| status.waiting_bytes < LANE_BYTES_MAX)
     }
 
-    /// Waits until the readers have committed past everything. False when the run was stopped.
-    pub fn wait_until_covered(&self, lanes_written: &[LaneId]) -> bool {
-        self.wait(|lanes| {
-            let covered = |lane| lanes.by_id[lane].covered >= lanes.by_id[lane].written;
-            lanes_written.iter().all(covered).then_some(())
-        })
-        .is_some()
+    /// Whether the readers have committed past everything in the lanes.
+    pub fn are_covered(&self, of: impl IntoIterator<Item = LaneId>) -> bool {
+        self.all(of, |status| status.covered >= status.written)
     }
 
-    fn change(&self, lane: LaneId, change: impl FnOnce(&mut LaneStatus)) {
-        change(self.lanes().by_id.entry(lane).or_default());
-        self.changed.notify_all();
+    /// A number that rises with every change, for [`LaneBoard::wait_past`].
+    pub fn version(&self) -> u64 {
+        self.lanes().version
     }
 
-    /// Waits for `look` to find what it looks for; `None` when the run was stopped first.
-    fn wait<T>(&self, mut look: impl FnMut(&Lanes) -> Option<T>) -> Option<T> {
+    /// Waits for a change that a look at the board at `version` can't have seen.
+    pub fn wait_past(&self, version: u64) {
         let mut lanes = self.lanes();
-        loop {
-            if lanes.stopped {
-                return None;
-            }
-            if let Some(found) = look(&lanes) {
-                return Some(found);
-            }
-            lanes = self
-                .changed
-                .wait(lanes)
-                .expect("no job panics while it holds the board");
+        while lanes.version == version {
+            lanes = self.changed.wait(lanes).expect(UNPOISONED);
         }
     }
 
+    fn all(
+        &self,
+        of: impl IntoIterator<Item = LaneId>,
+        holds: impl Fn(&LaneStatus) -> bool,
+    ) -> bool {
+        let lanes = self.lanes();
+        of.into_iter().all(|lane| holds(&lanes.status(lane)))
+    }
+
+    fn change(&self, lane: LaneId, change: impl FnOnce(&mut LaneStatus)) {
+        let mut lanes = self.lanes();
+        change(lanes.by_id.entry(lane).or_default());
+        lanes.version += 1;
+        drop(lanes);
+        self.changed.notify_all();
+    }
+
     fn lanes(&self) -> MutexGuard<'_, Lanes> {
-        self.lanes
-            .lock()
-            .expect("no job panics while it holds the board")
+        self.lanes.lock().expect(UNPOISONED)
+    }
+}
+
+impl Lanes {
+    /// A lane that nobody has opened is empty and stays so.
+    fn status(&self, lane: LaneId) -> LaneStatus {
+        self.by_id.get(&lane).copied().unwrap_or_default()
     }
 }
 
@@ -182,35 +176,36 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_hears_of_more_then_of_the_end() {
+    fn a_lane_is_covered_when_its_reader_has_committed_past_its_newest_chunk() {
         let board = board();
-        let read = |epoch| board.wait_for_more(&[(LANE, EpochId(epoch))]);
-        assert_eq!(read(2), LaneNews::Written);
-        board.close(LANE);
-        assert_eq!(read(2), LaneNews::Written);
-        assert_eq!(read(3), LaneNews::Closed);
+        assert!(!board.are_covered([LANE]));
+        board.covered(LANE, EpochId(3), 0);
+        assert!(board.are_covered([LANE]));
+        board.written(LANE, EpochId(4), 1);
+        assert!(!board.are_covered([LANE]));
     }
 
     #[test]
-    fn a_writer_waits_for_room_until_its_reader_commits() {
+    fn a_lane_has_room_until_its_bound_and_again_when_its_reader_commits() {
         let board = board();
         board.written(LANE, EpochId(4), LANE_BYTES_MAX);
-        std::thread::scope(|scope| {
-            let writer = scope.spawn(|| board.wait_for_room(&[LANE]));
-            board.covered(LANE, EpochId(4), LANE_BYTES_MAX);
-            assert!(writer.join().unwrap());
-        });
-        assert!(board.wait_until_covered(&[LANE]));
+        assert!(!board.have_room([LANE]));
+        board.covered(LANE, EpochId(4), LANE_BYTES_MAX);
+        assert!(board.have_room([LANE]));
     }
 
     #[test]
-    fn stopping_ends_every_wait() {
+    fn a_wait_ends_with_the_next_change_and_misses_none() {
         let board = board();
-        board.stop();
-        assert_eq!(
-            board.wait_for_more(&[(LANE, EpochId(3))]),
-            LaneNews::Stopped
-        );
-        assert!(!board.wait_until_covered(&[LANE]));
+        let version = board.version();
+        board.close(LANE);
+        board.wait_past(version);
+        let version = board.version();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| board.wait_past(version));
+            board.stop();
+            assert!(waiting.join().is_ok());
+        });
+        assert!(board.is_stopped());
     }
 }

@@ -10,8 +10,8 @@ use crate::source::{PollLimit, PollOutcome, Source, SourceError, SourceProgress,
 use crate::storage::rows::{self, ChunkLimit};
 use crate::storage::{Storage, StorageError};
 use crate::types::epoch::{ChunkMessages, FrontierAdvance};
-use crate::types::ids::{EpochId, LaneId, MessageId};
-use crate::worker::board::{LaneBoard, LaneNews};
+use crate::types::ids::{EpochId, MessageId};
+use crate::worker::board::LaneBoard;
 use crate::worker::plan::LanePlan;
 
 /// How much of a lane is read from storage at a time.
@@ -61,6 +61,11 @@ impl SourceInput {
             event_times: vec![0; payloads.len()],
             payloads,
         })
+    }
+
+    /// Whether the source is finite and at its end.
+    pub fn is_ended(&self) -> bool {
+        self.ended
     }
 
     /// The position behind the last record, encoded.
@@ -198,14 +203,13 @@ impl LanesInput {
         }
     }
 
-    /// Waits for more than has been read.
-    pub fn wait(&self, board: &LaneBoard) -> LaneNews {
-        let read: Vec<(LaneId, EpochId)> = self
-            .lanes
-            .iter()
-            .map(|lane| (lane.plan.lane, lane.read))
-            .collect();
-        board.wait_for_more(&read)
+    /// Whether everything that can come in this run has been read.
+    pub fn is_ended(&self, board: &LaneBoard) -> bool {
+        // Closed first: a writer closes its lane after its last chunk.
+        board.are_closed(self.lanes.iter().map(|lane| lane.plan.lane))
+            && self.lanes.iter().all(|lane| {
+                lane.chunks.is_empty() && lane.read >= board.written_up_to(lane.plan.lane)
+            })
     }
 
     /// Where the given items of the last batch came from.

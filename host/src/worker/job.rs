@@ -19,7 +19,7 @@ use crate::types::ids::{EpochId, LaneId};
 use crate::types::key::{key_hash, partition_of};
 use crate::types::lease::Lease;
 use crate::types::pipeline::EpochLimits;
-use crate::worker::board::{LaneBoard, LaneNews};
+use crate::worker::board::LaneBoard;
 use crate::worker::chain::{Chain, ChainError};
 use crate::worker::error::JobError;
 use crate::worker::input::{ItemLocation, LanesInput, SourceInput};
@@ -43,6 +43,8 @@ pub struct Job {
     progress: RunProgress,
     /// Rows given to sinks in the open epoch.
     sink_rows: u64,
+    /// Whether the board knows that no chunk will follow.
+    is_closed: bool,
 }
 
 /// Where a job's items come from.
@@ -58,6 +60,17 @@ pub enum JobEnd {
     Finished,
     /// The run was stopped; what is not read yet waits for the next run.
     Stopped,
+}
+
+/// What one step of a job came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobStep {
+    /// An epoch was committed; there may be more to do at once.
+    Committed,
+    /// Nothing to do until something changes on the board.
+    Idle,
+    /// The job has ended.
+    Ended(JobEnd),
 }
 
 /// What the jobs of one run share.
@@ -145,13 +158,13 @@ impl AnnouncedJob {
             board: context.board,
             progress: context.progress,
             sink_rows: 0,
+            is_closed: false,
         })
     }
 }
 
 impl Job {
-    /// Runs epoch after epoch until the input is at its end, the run is stopped, or something
-    /// fails.
+    /// Takes step after step on the caller's thread until the job ends.
     ///
     /// # Errors
     ///
@@ -159,22 +172,37 @@ impl Job {
     pub fn run(mut self) -> Result<JobEnd, JobError> {
         let span = tracing::info_span!("job", name = self.name, partition = %self.lease.partition);
         let _entered = span.enter();
-        let lanes_written: Vec<LaneId> = self.lanes_written.keys().copied().collect();
         loop {
-            if !self.board.wait_for_room(&lanes_written) {
-                return Ok(JobEnd::Stopped);
+            let version = self.board.version();
+            match self.step()? {
+                JobStep::Committed => {}
+                JobStep::Idle => self.board.wait_past(version),
+                JobStep::Ended(end) => return Ok(end),
             }
-            let mut epoch = OpenEpoch::new(self.identity, self.limits);
-            self.take_items(&mut epoch)?;
-            if epoch.input_rows() > 0 {
-                self.commit(epoch)?;
-                continue;
-            }
-            match self.wait_for_input() {
-                LaneNews::Written => {}
-                LaneNews::Closed => return self.finish(&lanes_written),
-                LaneNews::Stopped => return Ok(JobEnd::Stopped),
-            }
+        }
+    }
+
+    /// Runs one epoch, if there is anything to do. Never waits for another job.
+    ///
+    /// # Errors
+    ///
+    /// As [`Job::run`]. The job has ended then.
+    pub fn step(&mut self) -> Result<JobStep, JobError> {
+        if self.board.is_stopped() {
+            return Ok(JobStep::Ended(JobEnd::Stopped));
+        }
+        if !self.board.have_room(self.lanes_written.keys().copied()) {
+            return Ok(JobStep::Idle);
+        }
+        let mut epoch = OpenEpoch::new(self.identity, self.limits);
+        self.take_items(&mut epoch)?;
+        if epoch.input_rows() > 0 {
+            self.commit(epoch)?;
+            return Ok(JobStep::Committed);
+        }
+        match self.input_is_ended() {
+            true => self.finish(),
+            false => Ok(JobStep::Idle),
         }
     }
 
@@ -346,26 +374,27 @@ impl Job {
             .epoch_committed(messages, std::mem::take(&mut self.sink_rows));
     }
 
-    fn wait_for_input(&self) -> LaneNews {
+    fn input_is_ended(&self) -> bool {
         match &self.input {
-            // A finite source that yields nothing is at its end.
-            JobInput::Source(_) => LaneNews::Closed,
-            JobInput::Lanes(lanes) => lanes.wait(&self.board),
+            JobInput::Source(source) => source.is_ended(),
+            JobInput::Lanes(lanes) => lanes.is_ended(&self.board),
         }
     }
 
-    /// The input is at its end: waits until the readers have taken everything, and removes it.
-    fn finish(mut self, lanes_written: &[LaneId]) -> Result<JobEnd, JobError> {
-        for lane in lanes_written {
-            self.board.close(*lane);
+    /// The input is at its end: once the readers have taken everything, removes it.
+    fn finish(&mut self) -> Result<JobStep, JobError> {
+        if !std::mem::replace(&mut self.is_closed, true) {
+            for lane in self.lanes_written.keys() {
+                self.board.close(*lane);
+            }
         }
-        if !self.board.wait_until_covered(lanes_written) {
-            return Ok(JobEnd::Stopped);
+        if !self.board.are_covered(self.lanes_written.keys().copied()) {
+            return Ok(JobStep::Idle);
         }
         if self.lanes_written.values().any(|kept| !kept.is_empty()) {
             self.commit(OpenEpoch::new(self.identity, self.limits))?;
         }
-        Ok(JobEnd::Finished)
+        Ok(JobStep::Ended(JobEnd::Finished))
     }
 
     fn sink_failed(&self, place: usize, error: SinkError) -> JobError {
