@@ -20,7 +20,6 @@ use crate::controller::registry::RegistryError;
 use crate::controller::{Controller, ControllerError};
 use crate::guest::{GuestOptions, GuestRuntime};
 use crate::sink;
-use crate::source::SourceError;
 use crate::storage::{Storage, StorageError};
 use crate::telemetry::LogOutput;
 use crate::types::finding::Finding;
@@ -199,14 +198,15 @@ fn conflict(error: &dyn std::error::Error, logs: &LogOutput) -> Outcome {
     Outcome::Conflict
 }
 
-/// Whether the pipeline or a source is not what the last run saw.
+/// Whether the pipeline is not what the last run left, which needs a person's word.
 fn is_change(error: &ControllerError) -> bool {
     matches!(
         error,
-        ControllerError::Registry(RegistryError::Changed { .. })
-            | ControllerError::Placement(PlacementError::Source(
-                SourceError::IdentityChanged { .. }
-            ))
+        ControllerError::Changed { .. }
+            | ControllerError::Registry(
+                RegistryError::StateVersions { .. } | RegistryError::Contended { .. }
+            )
+            | ControllerError::Placement(PlacementError::Stranded { .. })
     )
 }
 

@@ -3,10 +3,12 @@
 //!
 //! - [`admission`]: whether the pipeline may run at all.
 //! - [`registry`]: what the store remembers of it.
+//! - [`change`]: what differs from its last run.
 //! - [`graph`]: how its graph is cut into jobs.
 //! - [`placement`]: the plans of the jobs, each under a lease.
 
 pub mod admission;
+pub mod change;
 pub mod graph;
 pub mod placement;
 pub mod registry;
@@ -15,8 +17,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::controller::admission::Admission;
-use crate::controller::placement::PlacementError;
-use crate::controller::registry::{Change, ComputationIntent, Intent, RegistryError};
+use crate::controller::change::{Change, lines};
+use crate::controller::placement::{PlacementError, Planner};
+use crate::controller::registry::{ComputationIntent, Intent, Registration, RegistryError};
 use crate::guest::GuestRuntime;
 use crate::source;
 use crate::storage::{Storage, StorageError, leases};
@@ -38,7 +41,18 @@ pub struct Controller {
 /// A pipeline could not be brought to run.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
-    /// It is not what ran last, or the store failed.
+    /// Something changed since the last run.
+    #[error(
+        "pipeline {pipeline} is not what ran last:\n{}\nrun with --accept-change to go on with it as it is now",
+        lines(changes)
+    )]
+    Changed {
+        /// The pipeline.
+        pipeline: String,
+        /// All differences.
+        changes: Vec<Change>,
+    },
+    /// Its states would be misread, or another process registered it.
     #[error(transparent)]
     Registry(#[from] RegistryError),
     /// A job could not be planned: a source, a sink's file, a lease or a component.
@@ -50,13 +64,14 @@ pub enum ControllerError {
 }
 
 impl Controller {
-    /// Registers the pipeline, ends the leases of the process before this one, grants new ones,
-    /// and opens every job at its committed position.
+    /// Compares the pipeline with its last run, ends the leases of the process before this one,
+    /// grants new ones, and opens every job at its committed position.
     ///
     /// # Errors
     ///
-    /// When anything has changed since the last run and `accept_change` is false; when a source or
-    /// a sink's file is not as the last run left it; when the store fails.
+    /// When anything has changed since the last run and `accept_change` is false; when messages
+    /// would be left behind; when a source or a sink's file can't be opened; when the store fails.
+    /// Nothing is written down then but numbers that are skipped.
     pub fn open(
         pipeline: &Pipeline,
         admission: &Admission,
@@ -66,21 +81,29 @@ impl Controller {
     ) -> Result<Controller, ControllerError> {
         leases::end_all(&**storage)?;
         let intent = intent(pipeline, admission);
-        let registration = registry::register(&**storage, &pipeline.name, &intent, accept_change)?;
-        tracing::debug!(deployment = registration.deployment, "pipeline registered");
-        let plans = placement::plan(
-            pipeline,
-            admission,
-            runtime,
-            &**storage,
-            &registration,
-            accept_change,
-        )?;
+        let registration = Registration::draft(&**storage, &pipeline.name, &intent)?;
+        let planner = Planner::new(pipeline, admission, runtime, &**storage, &registration);
+        planner.refuse_to_strand_messages()?;
+        let (sources, changed_sources) = planner.open_sources()?;
+        let mut changes = registration.changes.clone();
+        changes.extend(changed_sources);
+        if !changes.is_empty() && !accept_change {
+            return Err(ControllerError::Changed {
+                pipeline: pipeline.name.clone(),
+                changes,
+            });
+        }
+        registration.commit(&**storage)?;
+        tracing::debug!(
+            deployment = registration.deployment(),
+            "pipeline registered"
+        );
+        let plans = planner.plan(sources)?;
         let progress = RunProgress::default();
         Ok(Controller {
             worker: Worker::open(plans, storage, &progress)?,
             progress,
-            accepted_changes: registration.changes,
+            accepted_changes: changes,
         })
     }
 }

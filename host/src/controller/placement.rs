@@ -1,15 +1,16 @@
 //! The plans of a pipeline's jobs: each partition under a lease of its own, its input opened, its
 //! chain instantiated, its lanes and sinks named.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::controller::admission::Admission;
+use crate::controller::change::Change;
 use crate::controller::graph::{JobHead, JobShape, job_shapes, transforms_reading};
 use crate::controller::registry::Registration;
 use crate::guest::{GuestError, GuestRuntime};
 use crate::sink;
-use crate::source::{self, OnChange, SourceError};
+use crate::source::{self, OnChange, Source, SourceError};
 use crate::storage::{Storage, StorageError, leases, rows};
 use crate::types::ids::{LaneId, PartitionId};
 use crate::types::lease::Lease;
@@ -30,66 +31,146 @@ pub enum PlacementError {
         /// Why.
         source: Box<GuestError>,
     },
+    /// Messages wait in a lane that the graph no longer has.
+    #[error(
+        "messages of stream {stream} of pipeline {pipeline} wait in lane {lane}, which the pipeline no longer has; run it as it was to its end, then change it"
+    )]
+    Stranded {
+        /// The pipeline.
+        pipeline: String,
+        /// The stream.
+        stream: String,
+        /// The lane.
+        lane: LaneId,
+    },
     /// A sink's file is not as the last run left it, or the store failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
 
-/// Plans every job of the pipeline.
-///
-/// # Errors
-///
-/// The first source, sink file, lease or component that can't be had.
-pub fn plan(
-    pipeline: &Pipeline,
-    admission: &Admission,
-    runtime: &Arc<GuestRuntime>,
-    storage: &dyn Storage,
-    registration: &Registration,
-    accept_change: bool,
-) -> Result<Vec<JobPlan>, PlacementError> {
-    let shapes = job_shapes(pipeline);
-    let planner = Planner {
-        pipeline,
-        admission,
-        runtime,
-        storage,
-        registration,
-        shapes: &shapes,
-    };
-    let mut plans = Vec::new();
-    for shape in &shapes {
-        let partitions = planner.partitions(&shape.head);
-        for partition in partitions {
-            let lease = leases::grant(storage, *partition)?;
-            tracing::debug!(lease = %lease.id, partition = %partition, "lease granted");
-            let input = match &shape.head {
-                JobHead::Source(name) => planner.source(name, *partition, accept_change)?,
-                JobHead::Transform(name) => InputPlan::Lanes(planner.lanes(name, *partition)),
-            };
-            plans.push(planner.job(shape, lease, input)?);
-        }
-    }
-    Ok(plans)
-}
-
 /// For each stream, which of a job's sinks take it.
 type SinkPlaces<'s> = BTreeMap<&'s str, Vec<usize>>;
 
-struct Planner<'a> {
+/// The sources of a pipeline, opened.
+pub type OpenSources = BTreeMap<String, Box<dyn Source>>;
+
+/// Makes the plans of a pipeline's jobs.
+pub struct Planner<'a> {
     pipeline: &'a Pipeline,
     admission: &'a Admission,
     runtime: &'a Arc<GuestRuntime>,
     storage: &'a dyn Storage,
     registration: &'a Registration,
-    shapes: &'a [JobShape],
+    shapes: Vec<JobShape>,
 }
 
-impl Planner<'_> {
+impl<'a> Planner<'a> {
+    /// A planner for a pipeline as it is about to be registered.
+    pub fn new(
+        pipeline: &'a Pipeline,
+        admission: &'a Admission,
+        runtime: &'a Arc<GuestRuntime>,
+        storage: &'a dyn Storage,
+        registration: &'a Registration,
+    ) -> Planner<'a> {
+        Planner {
+            pipeline,
+            admission,
+            runtime,
+            storage,
+            registration,
+            shapes: job_shapes(pipeline),
+        }
+    }
+
+    /// Refuses a graph that has no reader any more for messages that wait in a lane: they would
+    /// neither be processed nor ever be removed.
+    ///
+    /// # Errors
+    ///
+    /// [`PlacementError::Stranded`], or when the store fails.
+    pub fn refuse_to_strand_messages(&self) -> Result<(), PlacementError> {
+        let lanes = self.shapes.iter().flat_map(|shape| match &shape.head {
+            JobHead::Source(_) => Vec::new(),
+            JobHead::Transform(name) => {
+                let partitions = self.registration.computation(name).iter();
+                partitions
+                    .flat_map(|reader| self.lanes(name, *reader))
+                    .collect()
+            }
+        });
+        let planned: BTreeSet<LaneId> = lanes.map(|plan| plan.lane).collect();
+        for producer in self.registration.partitions_ever() {
+            for lane in rows::lanes_kept(self.storage, producer)? {
+                if !planned.contains(&lane) {
+                    let stream = self.registration.stream_name(lane.stream);
+                    return Err(PlacementError::Stranded {
+                        pipeline: self.pipeline.name.clone(),
+                        stream: stream.map_or_else(|| lane.stream.to_string(), str::to_owned),
+                        lane,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens every source at its committed position. One whose content is not what was read before
+    /// is opened at its beginning and named among the changes.
+    ///
+    /// # Errors
+    ///
+    /// When a source can't be opened or the store fails.
+    pub fn open_sources(&self) -> Result<(OpenSources, Vec<Change>), PlacementError> {
+        let mut sources = OpenSources::new();
+        let mut changes = Vec::new();
+        for (name, options) in &self.pipeline.sources {
+            let [partition] = self.registration.source(name) else {
+                unreachable!("a file is one partition");
+            };
+            let position = rows::read_source_position(self.storage, *partition)?;
+            let open = |on_change| source::open(&options.connector, position.as_deref(), on_change);
+            let source = match open(OnChange::Refuse) {
+                Err(SourceError::IdentityChanged { path, was, now }) => {
+                    let what = format!("content of source {name} ({})", path.display());
+                    changes.push(Change { what, was, now });
+                    open(OnChange::StartOver)?
+                }
+                opened => opened?,
+            };
+            sources.insert(name.clone(), source);
+        }
+        Ok((sources, changes))
+    }
+
+    /// Plans every job of the pipeline, each under a new lease.
+    ///
+    /// # Errors
+    ///
+    /// The first sink file, lease or component that can't be had.
+    pub fn plan(&self, mut sources: OpenSources) -> Result<Vec<JobPlan>, PlacementError> {
+        let mut plans = Vec::new();
+        for shape in &self.shapes {
+            for partition in self.partitions(&shape.head) {
+                let lease = leases::grant(self.storage, *partition)?;
+                tracing::debug!(lease = %lease.id, partition = %partition, "lease granted");
+                let input = match &shape.head {
+                    JobHead::Source(name) => {
+                        let source = sources.remove(name);
+                        InputPlan::Source(source.expect("every source was opened"))
+                    }
+                    JobHead::Transform(name) => InputPlan::Lanes(self.lanes(name, *partition)),
+                };
+                plans.push(self.job(shape, lease, input)?);
+            }
+        }
+        Ok(plans)
+    }
+
     fn partitions(&self, head: &JobHead) -> &[PartitionId] {
         match head {
-            JobHead::Source(name) => &self.registration.sources[name],
-            JobHead::Transform(name) => &self.registration.computations[name],
+            JobHead::Source(name) => self.registration.source(name),
+            JobHead::Transform(name) => self.registration.computation(name),
         }
     }
 
@@ -110,17 +191,16 @@ impl Planner<'_> {
         let (sinks, places) = self.sinks(shape)?;
         let streams = shape.streams.iter().map(|stream| StreamPlan {
             name: stream.clone(),
-            id: self.registration.streams[stream],
+            id: self.registration.stream(stream),
             readers: transforms_reading(self.pipeline, stream)
-                .map(|name| self.registration.computations[name].clone())
+                .map(|name| self.registration.computation(name).to_vec())
                 .collect(),
             sinks: places.get(stream.as_str()).cloned().unwrap_or_default(),
         });
         Ok(JobPlan {
-            pipeline: self.pipeline.name.clone(),
             name: shape.head.name().to_owned(),
             lease,
-            deployment: self.registration.deployment,
+            deployment: self.registration.deployment(),
             limits: self.pipeline.epoch,
             input,
             transform,
@@ -158,22 +238,6 @@ impl Planner<'_> {
         })
     }
 
-    fn source(
-        &self,
-        name: &str,
-        partition: PartitionId,
-        accept_change: bool,
-    ) -> Result<InputPlan, PlacementError> {
-        let position = rows::read_source_position(self.storage, partition)?;
-        let options = &self.pipeline.sources[name];
-        let on_change = match accept_change {
-            true => OnChange::StartOver,
-            false => OnChange::Refuse,
-        };
-        let source = source::open(&options.connector, position.as_deref(), on_change)?;
-        Ok(InputPlan::Source(source))
-    }
-
     /// The lanes that feed a partition of a transform: one from each partition that writes one of
     /// its inputs, in the order of the component's inputs, then of the producers.
     fn lanes(&self, transform: &str, reader: PartitionId) -> Vec<LanePlan> {
@@ -189,7 +253,7 @@ impl Planner<'_> {
                     lanes.push(LanePlan {
                         lane: LaneId {
                             producer: *producer,
-                            stream: self.registration.streams[stream],
+                            stream: self.registration.stream(stream),
                             reader,
                         },
                         input: u16::try_from(input).expect("a component has few inputs"),

@@ -2,14 +2,15 @@
 //! in force when it ran last. A run of something else needs a person's word.
 //!
 //! **Invariant:** partition and stream numbers are handed out once, together with the rows that
-//! name them, or skipped.
+//! name them, or skipped. What leaves a pipeline keeps its row, so that it is known when it comes
+//! back.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::controller::change::{Change, changes, lines, state_version_changes};
 use crate::storage::leases::{Counter, allocate};
 use crate::storage::{CatalogChange, CatalogOutcome, Storage, StorageError, keys};
 use crate::types::batch::ComputationKind;
@@ -18,6 +19,13 @@ use crate::types::ids::{PartitionId, StreamId};
 
 /// Format version of the rows written here.
 const FORMAT_VERSION: u8 = 1;
+
+/// What follows the pipeline's name in the key of the pipeline's own row.
+const PIPELINE: &str = "pipeline";
+/// What follows the pipeline's name in the key of a source's row.
+const SOURCE: &str = "source/";
+/// What follows the pipeline's name in the key of a computation's row.
+const COMPUTATION: &str = "computation/";
 
 /// What is about to run, as far as a change of it matters.
 #[derive(Debug, Clone, Default)]
@@ -47,53 +55,22 @@ pub struct ComputationIntent {
     pub partition_count: u32,
 }
 
-/// The numbers under which a pipeline runs.
-#[derive(Debug, Clone, Default)]
+/// A pipeline as it will be registered: compared with the last run, numbered, not written yet.
+#[derive(Debug)]
 pub struct Registration {
-    /// Number of the deployment in force.
-    pub deployment: u64,
-    /// Partitions of each source.
-    pub sources: BTreeMap<String, Vec<PartitionId>>,
-    /// Partitions of each computation; none for a map.
-    pub computations: BTreeMap<String, Vec<PartitionId>>,
-    /// Numbers of the streams.
-    pub streams: BTreeMap<String, StreamId>,
-    /// What has changed since the last run, and was accepted.
+    pipeline: String,
+    /// What the pipeline's row held when it was read.
+    found: Option<Vec<u8>>,
+    row: PipelineRow,
+    known: KnownNodes,
+    nodes: KnownNodes,
+    /// Everything that has changed since the last run.
     pub changes: Vec<Change>,
-}
-
-/// One difference between the last run and this one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Change {
-    /// What has changed: "parameters of computation delays".
-    pub what: String,
-    /// The value of the last run.
-    pub was: String,
-    /// The value now.
-    pub now: String,
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Change { what, was, now } = self;
-        write!(formatter, "{what}: was {was}, now {now}")
-    }
 }
 
 /// A pipeline could not be registered.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// Something changed since the last run.
-    #[error(
-        "pipeline {pipeline} is not what ran last:\n{}\nrun with --accept-change to go on with it as it is now",
-        lines(changes)
-    )]
-    Changed {
-        /// The pipeline.
-        pipeline: String,
-        /// All differences.
-        changes: Vec<Change>,
-    },
     /// A state's encoding changed; there is no migration yet.
     #[error(
         "pipeline {pipeline} would misread its states:\n{}\ngo back to the component with the old version, or start afresh in another data directory",
@@ -116,11 +93,6 @@ pub enum RegistryError {
     Storage(#[from] StorageError),
 }
 
-fn lines(changes: &[Change]) -> String {
-    let lines: Vec<String> = changes.iter().map(|change| format!("  {change}")).collect();
-    lines.join("\n")
-}
-
 /// The row of the pipeline itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct PipelineRow {
@@ -129,215 +101,210 @@ struct PipelineRow {
     streams: BTreeMap<String, StreamId>,
 }
 
-/// The row of a source.
+/// The row of a source (by its identity) or of a computation (by its intent).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct SourceRow {
-    partitions: Vec<PartitionId>,
-    identity: String,
-}
-
-/// The row of a computation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct ComputationRow {
-    partitions: Vec<PartitionId>,
-    intent: ComputationIntent,
+pub(super) struct NodeRow<T> {
+    pub(super) partitions: Vec<PartitionId>,
+    /// As it ran last.
+    pub(super) last: T,
+    /// The deployment that it was no part of any more, if it is none now.
+    pub(super) removed_in: Option<u64>,
 }
 
 /// The rows of a pipeline's sources and computations, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct KnownNodes {
-    sources: BTreeMap<String, SourceRow>,
-    computations: BTreeMap<String, ComputationRow>,
+pub(super) struct KnownNodes {
+    pub(super) sources: BTreeMap<String, NodeRow<String>>,
+    pub(super) computations: BTreeMap<String, NodeRow<ComputationIntent>>,
 }
 
-/// Compares what is about to run with what ran last, gives numbers to what is new, and writes
-/// down what is in force from now on.
-///
-/// # Errors
-///
-/// [`RegistryError::Changed`] unless `accept_change`; [`RegistryError::StateVersions`] always.
-pub fn register(
-    storage: &dyn Storage,
-    pipeline: &str,
-    intent: &Intent,
-    accept_change: bool,
-) -> Result<Registration, RegistryError> {
-    let pipeline_key = keys::pipeline(pipeline, b"pipeline");
-    let pipeline_bytes = storage.read_catalog(&pipeline_key)?;
-    let known = read_nodes(storage, pipeline)?;
-    let mut row: PipelineRow = match &pipeline_bytes {
-        Some(bytes) => decode(pipeline, bytes)?,
-        None => PipelineRow::default(),
-    };
-    let state_changes = state_version_changes(&known, intent);
-    if !state_changes.is_empty() {
-        return Err(RegistryError::StateVersions {
-            pipeline: pipeline.to_owned(),
-            changes: state_changes,
-        });
-    }
-    let changes = changes(&known, intent);
-    if !changes.is_empty() && !accept_change {
-        return Err(RegistryError::Changed {
-            pipeline: pipeline.to_owned(),
-            changes,
-        });
-    }
-    for stream in &intent.streams {
-        if !row.streams.contains_key(stream) {
-            let id = StreamId(allocate(storage, Counter::Streams, 1)?);
-            row.streams.insert(stream.clone(), id);
-        }
-    }
-    let nodes = number_nodes(storage, &known, intent)?;
-    if nodes != known || pipeline_bytes.is_none() {
-        row.deployment += 1;
-        let mut change = CatalogChange {
-            expectations: vec![(pipeline_key.clone(), pipeline_bytes)],
-            writes: vec![(pipeline_key, Some(encode(&row)))],
+impl Registration {
+    /// Compares what is about to run with what ran last and gives numbers to what is new.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::StateVersions`], or when the store fails.
+    pub fn draft(
+        storage: &dyn Storage,
+        pipeline: &str,
+        intent: &Intent,
+    ) -> Result<Registration, RegistryError> {
+        let found = storage.read_catalog(&keys::pipeline(pipeline, PIPELINE.as_bytes()))?;
+        let mut row: PipelineRow = match &found {
+            Some(bytes) => decode(pipeline, bytes)?,
+            None => PipelineRow::default(),
         };
-        for (name, row) in &nodes.sources {
-            let key = node_key(pipeline, SOURCE, name);
-            change.writes.push((key, Some(encode(row))));
-        }
-        for (name, row) in &nodes.computations {
-            let key = node_key(pipeline, COMPUTATION, name);
-            change.writes.push((key, Some(encode(row))));
-        }
-        if storage.commit_catalog(&change)? == CatalogOutcome::Refused {
-            return Err(RegistryError::Contended {
+        let known = KnownNodes {
+            sources: read_rows(storage, pipeline, SOURCE)?,
+            computations: read_rows(storage, pipeline, COMPUTATION)?,
+        };
+        let misread = state_version_changes(&known, intent);
+        if !misread.is_empty() {
+            return Err(RegistryError::StateVersions {
                 pipeline: pipeline.to_owned(),
+                changes: misread,
             });
         }
-    }
-    Ok(Registration {
-        deployment: row.deployment,
-        sources: nodes
-            .sources
-            .into_iter()
-            .map(|(name, row)| (name, row.partitions))
-            .collect(),
-        computations: nodes
-            .computations
-            .into_iter()
-            .map(|(name, row)| (name, row.partitions))
-            .collect(),
-        streams: row.streams,
-        changes,
-    })
-}
-
-/// Every difference that needs a person's word. What is new is none.
-fn changes(known: &KnownNodes, intent: &Intent) -> Vec<Change> {
-    let mut changes = Vec::new();
-    let mut compare = |what: String, was: &dyn fmt::Display, now: &dyn fmt::Display| {
-        let (was, now) = (was.to_string(), now.to_string());
-        if was != now {
-            changes.push(Change { what, was, now });
-        }
-    };
-    for (name, was) in &known.sources {
-        let gone = "not in the pipeline".to_owned();
-        let now = intent.sources.get(name).unwrap_or(&gone);
-        compare(format!("source {name}"), &was.identity, now);
-    }
-    for (name, ComputationRow { intent: was, .. }) in &known.computations {
-        let Some(now) = intent.computations.get(name) else {
-            let what = format!("computation {name}");
-            compare(what, &"part of the pipeline", &"not in the pipeline");
-            continue;
-        };
-        let of = |what: &str| format!("{what} of computation {name}");
-        compare(of("component"), &was.digest, &now.digest);
-        compare(of("parameters"), &was.parameters, &now.parameters);
-        compare(of("inputs"), &was.inputs.join(", "), &now.inputs.join(", "));
-        compare(of("kind"), &kind_name(was.kind), &kind_name(now.kind));
-    }
-    changes
-}
-
-fn kind_name(kind: ComputationKind) -> &'static str {
-    match kind {
-        ComputationKind::Map => "map",
-        ComputationKind::Transform => "transform",
-    }
-}
-
-fn state_version_changes(known: &KnownNodes, intent: &Intent) -> Vec<Change> {
-    let mut changes = Vec::new();
-    for (name, now) in &intent.computations {
-        let Some(ComputationRow { intent: was, .. }) = known.computations.get(name) else {
-            continue;
-        };
-        for (state, version) in &now.states {
-            if let Some(before) = was.states.get(state).filter(|before| *before != version) {
-                changes.push(Change {
-                    what: format!("version of state {state} of computation {name}"),
-                    was: before.to_string(),
-                    now: version.to_string(),
-                });
+        for stream in &intent.streams {
+            if !row.streams.contains_key(stream) {
+                let id = StreamId(allocate(storage, Counter::Streams, 1)?);
+                row.streams.insert(stream.clone(), id);
             }
         }
+        let nodes = number_nodes(storage, &known, intent, row.deployment + 1)?;
+        if nodes != known || found.is_none() {
+            row.deployment += 1;
+        }
+        Ok(Registration {
+            pipeline: pipeline.to_owned(),
+            changes: changes(&known, intent),
+            found,
+            row,
+            known,
+            nodes,
+        })
     }
-    changes
+
+    /// Number of the deployment in force from now on.
+    pub fn deployment(&self) -> u64 {
+        self.row.deployment
+    }
+
+    /// The partitions of a source that is about to run.
+    ///
+    /// # Panics
+    ///
+    /// When the intent did not name it.
+    pub fn source(&self, name: &str) -> &[PartitionId] {
+        &self.nodes.sources[name].partitions
+    }
+
+    /// The partitions of a computation that is about to run; none for a map.
+    ///
+    /// # Panics
+    ///
+    /// When the intent did not name it.
+    pub fn computation(&self, name: &str) -> &[PartitionId] {
+        &self.nodes.computations[name].partitions
+    }
+
+    /// The number of a stream.
+    ///
+    /// # Panics
+    ///
+    /// When the intent did not name it.
+    pub fn stream(&self, name: &str) -> StreamId {
+        self.row.streams[name]
+    }
+
+    /// The name of a stream that the pipeline has or had.
+    pub fn stream_name(&self, id: StreamId) -> Option<&str> {
+        let mut streams = self.row.streams.iter();
+        streams.find_map(|(name, found)| (*found == id).then_some(name.as_str()))
+    }
+
+    /// Every partition that the pipeline ever had.
+    pub fn partitions_ever(&self) -> Vec<PartitionId> {
+        let sources = self.known.sources.values().map(|row| &row.partitions);
+        let computations = self.known.computations.values().map(|row| &row.partitions);
+        sources.chain(computations).flatten().copied().collect()
+    }
+
+    /// Writes down what is in force from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::Contended`], or when the store fails.
+    pub fn commit(&self, storage: &dyn Storage) -> Result<(), RegistryError> {
+        if self.nodes == self.known && self.found.is_some() {
+            return Ok(());
+        }
+        let pipeline_key = keys::pipeline(&self.pipeline, PIPELINE.as_bytes());
+        let mut change = CatalogChange {
+            expectations: vec![(pipeline_key.clone(), self.found.clone())],
+            writes: vec![(pipeline_key, Some(encode(&self.row)))],
+        };
+        for (name, row) in &self.nodes.sources {
+            let key = node_key(&self.pipeline, SOURCE, name);
+            change.writes.push((key, Some(encode(row))));
+        }
+        for (name, row) in &self.nodes.computations {
+            let key = node_key(&self.pipeline, COMPUTATION, name);
+            change.writes.push((key, Some(encode(row))));
+        }
+        match storage.commit_catalog(&change)? {
+            CatalogOutcome::Committed => Ok(()),
+            CatalogOutcome::Refused => Err(RegistryError::Contended {
+                pipeline: self.pipeline.clone(),
+            }),
+        }
+    }
 }
 
-/// The rows that are in force from now on: what is gone keeps its row and its numbers.
+/// The rows that are in force from now on.
 fn number_nodes(
     storage: &dyn Storage,
     known: &KnownNodes,
     intent: &Intent,
+    deployment: u64,
 ) -> Result<KnownNodes, StorageError> {
-    let number = |has: Option<&Vec<PartitionId>>, count: u64| -> Result<_, StorageError> {
-        let mut partitions = has.cloned().unwrap_or_default();
-        let missing = count.saturating_sub(partitions.len() as u64);
-        if missing > 0 {
-            let first = allocate(storage, Counter::Partitions, missing)?;
-            partitions.extend((first..first + missing).map(PartitionId));
-        }
-        Ok(partitions)
-    };
     let mut nodes = known.clone();
     for (name, identity) in &intent.sources {
-        let was = known.sources.get(name);
-        let row = SourceRow {
-            partitions: number(was.map(|row| &row.partitions), 1)?,
-            identity: identity.clone(),
+        let was = known.sources.get(name).map(|row| &row.partitions);
+        let row = NodeRow {
+            partitions: number(storage, was, 1)?,
+            last: identity.clone(),
+            removed_in: None,
         };
         nodes.sources.insert(name.clone(), row);
     }
     for (name, computation) in &intent.computations {
         let was = known.computations.get(name);
-        let mut intent = computation.clone();
+        let mut last = computation.clone();
         // A state that this component does not declare still has its rows, in its old version.
-        if let Some(ComputationRow { intent: was, .. }) = was {
-            let old = was.states.clone().into_iter();
-            intent.states = old.chain(intent.states).collect();
+        if let Some(was) = was {
+            let old = was.last.states.clone().into_iter();
+            last.states = old.chain(last.states).collect();
         }
         let count = u64::from(computation.partition_count);
-        let row = ComputationRow {
-            partitions: number(was.map(|row| &row.partitions), count)?,
-            intent,
+        let row = NodeRow {
+            partitions: number(storage, was.map(|row| &row.partitions), count)?,
+            last,
+            removed_in: None,
         };
         nodes.computations.insert(name.clone(), row);
+    }
+    let gone = |removed_in: &mut Option<u64>| *removed_in = removed_in.or(Some(deployment));
+    for (name, row) in &mut nodes.sources {
+        if !intent.sources.contains_key(name) {
+            gone(&mut row.removed_in);
+        }
+    }
+    for (name, row) in &mut nodes.computations {
+        if !intent.computations.contains_key(name) {
+            gone(&mut row.removed_in);
+        }
     }
     Ok(nodes)
 }
 
-/// What follows the pipeline's name in the key of a source's row.
-const SOURCE: &str = "source/";
-/// What follows the pipeline's name in the key of a computation's row.
-const COMPUTATION: &str = "computation/";
+/// The partitions that a node had, and new ones up to `count`.
+fn number(
+    storage: &dyn Storage,
+    had: Option<&Vec<PartitionId>>,
+    count: u64,
+) -> Result<Vec<PartitionId>, StorageError> {
+    let mut partitions = had.cloned().unwrap_or_default();
+    let missing = count.saturating_sub(partitions.len() as u64);
+    if missing > 0 {
+        let first = allocate(storage, Counter::Partitions, missing)?;
+        partitions.extend((first..first + missing).map(PartitionId));
+    }
+    Ok(partitions)
+}
 
 fn node_key(pipeline: &str, what: &str, name: &str) -> Vec<u8> {
     keys::pipeline(pipeline, format!("{what}{name}").as_bytes())
-}
-
-fn read_nodes(storage: &dyn Storage, pipeline: &str) -> Result<KnownNodes, StorageError> {
-    Ok(KnownNodes {
-        sources: read_rows(storage, pipeline, SOURCE)?,
-        computations: read_rows(storage, pipeline, COMPUTATION)?,
-    })
 }
 
 fn read_rows<T: DeserializeOwned>(
@@ -397,82 +364,89 @@ mod tests {
         }
     }
 
-    fn changed(result: Result<Registration, RegistryError>) -> Vec<String> {
-        match result {
-            Err(RegistryError::Changed { changes, .. }) => {
-                changes.iter().map(Change::to_string).collect()
-            }
-            other => panic!("expected changes, found {other:?}"),
+    /// Registers what is about to run; the changes that it found.
+    fn register(storage: &MemoryStorage, pipeline: &str, intent: &Intent) -> Vec<String> {
+        let registration = Registration::draft(storage, pipeline, intent).unwrap();
+        registration.commit(storage).unwrap();
+        let changes = registration.changes.iter();
+        changes.map(Change::to_string).collect()
+    }
+
+    fn without_computations() -> Intent {
+        Intent {
+            computations: BTreeMap::new(),
+            ..intent("{}", "file x", 1)
         }
     }
 
     #[test]
     fn numbers_stay_and_an_unchanged_pipeline_stays_one_deployment() {
         let storage = MemoryStorage::default();
-        let first = register(&storage, "a", &intent("{}", "file x", 1), false).unwrap();
-        let second = register(&storage, "a", &intent("{}", "file x", 1), false).unwrap();
-        assert_eq!(first.sources, second.sources);
-        assert_eq!(first.computations, second.computations);
-        assert_eq!(first.streams, second.streams);
-        assert_eq!((first.deployment, second.deployment), (1, 1));
+        register(&storage, "a", &intent("{}", "file x", 1));
+        let first = Registration::draft(&storage, "a", &intent("{}", "file x", 1)).unwrap();
+        register(&storage, "a", &intent("{}", "file x", 1));
+        let second = Registration::draft(&storage, "a", &intent("{}", "file x", 1)).unwrap();
+        assert_eq!(first.nodes, second.nodes);
+        assert_eq!(first.stream("statistics"), second.stream("statistics"));
+        assert_eq!((first.deployment(), second.deployment()), (1, 1));
     }
 
     #[test]
     fn two_pipelines_share_no_number() {
         let storage = MemoryStorage::default();
-        let a = register(&storage, "a", &intent("{}", "file x", 1), false).unwrap();
-        let b = register(&storage, "b", &intent("{}", "file x", 1), false).unwrap();
-        let numbers = |registration: &Registration| -> Vec<PartitionId> {
-            let of_nodes = registration
-                .sources
-                .values()
-                .chain(registration.computations.values());
-            of_nodes.flatten().copied().collect()
-        };
-        assert!(
-            numbers(&a)
-                .iter()
-                .all(|number| !numbers(&b).contains(number))
-        );
-        assert_ne!(a.streams["departures"], b.streams["departures"]);
+        register(&storage, "a", &intent("{}", "file x", 1));
+        register(&storage, "b", &intent("{}", "file x", 1));
+        let a = Registration::draft(&storage, "a", &intent("{}", "file x", 1)).unwrap();
+        let b = Registration::draft(&storage, "b", &intent("{}", "file x", 1)).unwrap();
+        let of_b = b.partitions_ever();
+        assert!(a.partitions_ever().iter().all(|id| !of_b.contains(id)));
+        assert_ne!(a.stream("departures"), b.stream("departures"));
     }
 
     #[test]
-    fn every_change_is_named_with_both_values_until_it_is_accepted() {
+    fn every_change_is_named_with_both_values_and_once_committed_is_none() {
         let storage = MemoryStorage::default();
-        register(&storage, "a", &intent("{}", "file x", 1), false).unwrap();
+        register(&storage, "a", &intent("{}", "file x", 1));
         let now = intent("{\"limit\":1}", "file y", 1);
+        let expected = [
+            "source departures: was file x, now file y",
+            "parameters of computation delays: was {}, now {\"limit\":1}",
+        ];
+        // A draft that is not committed changes nothing.
+        let draft = Registration::draft(&storage, "a", &now).unwrap();
+        assert_eq!(draft.changes.len(), 2);
+        assert_eq!(register(&storage, "a", &now), expected);
+        assert!(register(&storage, "a", &now).is_empty());
+    }
+
+    #[test]
+    fn what_leaves_the_pipeline_is_a_change_once_and_again_when_it_comes_back() {
+        let storage = MemoryStorage::default();
+        register(&storage, "a", &intent("{}", "file x", 1));
+        let partitions = |intent: &Intent| {
+            let draft = Registration::draft(&storage, "a", intent).unwrap();
+            draft.partitions_ever()
+        };
+        let before = partitions(&without_computations());
         assert_eq!(
-            changed(register(&storage, "a", &now, false)),
-            [
-                "source departures: was file x, now file y",
-                "parameters of computation delays: was {}, now {\"limit\":1}",
-            ]
+            register(&storage, "a", &without_computations()),
+            ["computation delays: was part of the pipeline, now not in the pipeline"]
         );
-        let accepted = register(&storage, "a", &now, true).unwrap();
-        assert_eq!((accepted.changes.len(), accepted.deployment), (2, 2));
-        assert!(
-            register(&storage, "a", &now, false)
-                .unwrap()
-                .changes
-                .is_empty()
+        assert!(register(&storage, "a", &without_computations()).is_empty());
+        assert_eq!(
+            register(&storage, "a", &intent("{}", "file x", 1)),
+            ["computation delays: was removed in deployment 2, \
+              now part of the pipeline again, without what passed in between"]
         );
+        assert!(register(&storage, "a", &intent("{}", "file x", 1)).is_empty());
+        assert_eq!(partitions(&without_computations()), before);
     }
 
     #[test]
-    fn a_source_or_computation_that_is_gone_is_a_change() {
+    fn another_state_version_is_refused() {
         let storage = MemoryStorage::default();
-        register(&storage, "a", &intent("{}", "file x", 1), false).unwrap();
-        let changes = changed(register(&storage, "a", &Intent::default(), false));
-        assert_eq!(changes.len(), 2);
-        assert!(changes[1].contains("not in the pipeline"));
-    }
-
-    #[test]
-    fn another_state_version_is_refused_even_where_changes_are_accepted() {
-        let storage = MemoryStorage::default();
-        register(&storage, "a", &intent("{}", "file x", 1), false).unwrap();
-        let refused = register(&storage, "a", &intent("{}", "file x", 2), true);
+        register(&storage, "a", &intent("{}", "file x", 1));
+        let refused = Registration::draft(&storage, "a", &intent("{}", "file x", 2));
         let text = refused.unwrap_err().to_string();
         assert!(
             text.contains("state totals of computation delays: was 1, now 2"),
@@ -481,19 +455,26 @@ mod tests {
     }
 
     #[test]
+    fn a_registration_that_another_one_overtook_is_refused() {
+        let storage = MemoryStorage::default();
+        let late = Registration::draft(&storage, "a", &intent("{}", "file x", 1)).unwrap();
+        register(&storage, "a", &intent("{}", "file y", 1));
+        assert!(matches!(
+            late.commit(&storage),
+            Err(RegistryError::Contended { .. })
+        ));
+    }
+
+    #[test]
     fn a_row_of_a_newer_release_is_refused_by_its_version() {
         let storage = MemoryStorage::default();
         let change = CatalogChange {
             expectations: Vec::new(),
-            writes: vec![(keys::pipeline("a", b"pipeline"), Some(vec![9]))],
+            writes: vec![(keys::pipeline("a", PIPELINE.as_bytes()), Some(vec![9]))],
         };
         storage.commit_catalog(&change).unwrap();
-        let refused = register(&storage, "a", &intent("{}", "file x", 1), true);
-        assert!(
-            refused
-                .unwrap_err()
-                .to_string()
-                .contains("a row of pipeline a")
-        );
+        let refused = Registration::draft(&storage, "a", &intent("{}", "file x", 1));
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("a row of pipeline a"), "{text}");
     }
 }

@@ -28,7 +28,7 @@
 //! | `f` [`CATALOG_SINK_FILE`] | sink file | where the file lies |
 //! | `p` [`CATALOG_PIPELINE`] | pipeline name, `00`, rest | the controller's rows |
 
-use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId};
+use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId, StreamId};
 
 /// The id that both halves of a store carry.
 pub const STORE_ID: u8 = 0x00;
@@ -132,6 +132,22 @@ pub fn chunk(lane: LaneId, epoch: EpochId) -> Vec<u8> {
         CHUNK,
         [lane.producer.0, lane.stream.0, lane.reader.0, epoch.0],
     )
+}
+
+/// The range of keys of all chunks that a partition wrote, whatever their lanes.
+pub fn chunks_of(producer: PartitionId) -> (Vec<u8>, Vec<u8>) {
+    let start = key(CHUNK, [producer.0]);
+    let end = prefix_end(&start);
+    (start, end)
+}
+
+/// The lane of a chunk's key.
+pub fn parse_chunk_lane(key: &[u8]) -> Option<LaneId> {
+    (key.len() == 33 && key[0] == CHUNK).then(|| LaneId {
+        producer: PartitionId(number_at(key, 1)),
+        stream: StreamId(number_at(key, 9)),
+        reader: PartitionId(number_at(key, 17)),
+    })
 }
 
 /// The epoch of a chunk's key.

@@ -187,6 +187,28 @@ pub fn chunk_epochs(
     }
 }
 
+/// The lanes in which chunks of `producer` are still kept, in the order of their ids.
+///
+/// # Errors
+///
+/// When the store fails.
+pub fn lanes_kept(
+    storage: &dyn Storage,
+    producer: PartitionId,
+) -> Result<Vec<LaneId>, StorageError> {
+    let (mut start, end) = keys::chunks_of(producer);
+    let mut lanes = Vec::new();
+    while let Some(key) = storage.scan_keys(&start, &end, 1)?.pop() {
+        let lane = keys::parse_chunk_lane(&key).ok_or_else(|| StorageError::Undecodable {
+            what: format!("the key of a chunk of partition {producer}"),
+            finding: format!("it has {} bytes", key.len()),
+        })?;
+        lanes.push(lane);
+        start = chunks_end(lane);
+    }
+    Ok(lanes)
+}
+
 /// An epoch's record; `None` when the epoch is not decided or too long ago
 /// (see [`codec::EPOCH_RECORDS_MAX`]).
 ///

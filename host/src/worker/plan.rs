@@ -10,8 +10,6 @@ use crate::types::pipeline::EpochLimits;
 
 /// One job: one partition of a source or of a transform, with the maps chained behind it.
 pub struct JobPlan {
-    /// The pipeline's name.
-    pub pipeline: String,
     /// The source or transform that the job is a partition of.
     pub name: String,
     /// The right to commit for the partition.

@@ -1,0 +1,107 @@
+//! What differs between the last run of a pipeline and the one that is about to begin.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::controller::registry::{Intent, KnownNodes, NodeRow};
+
+/// One difference between the last run and this one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// What has changed: "parameters of computation delays".
+    pub what: String,
+    /// The value of the last run.
+    pub was: String,
+    /// The value now.
+    pub now: String,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Change { what, was, now } = self;
+        write!(formatter, "{what}: was {was}, now {now}")
+    }
+}
+
+/// The changes, each on a line of its own.
+pub(super) fn lines(changes: &[Change]) -> String {
+    let lines: Vec<String> = changes.iter().map(|change| format!("  {change}")).collect();
+    lines.join("\n")
+}
+
+/// Every difference that needs a person's word. What was never there before is none.
+pub(super) fn changes(known: &KnownNodes, intent: &Intent) -> Vec<Change> {
+    let mut found = Changes::default();
+    for (name, row) in &known.sources {
+        let node = format!("source {name}");
+        if found.is_there_as_before(&node, row, intent.sources.contains_key(name)) {
+            found.compare(node, &row.last, &intent.sources[name]);
+        }
+    }
+    for (name, row) in &known.computations {
+        let node = format!("computation {name}");
+        if !found.is_there_as_before(&node, row, intent.computations.contains_key(name)) {
+            continue;
+        }
+        let (was, now) = (&row.last, &intent.computations[name]);
+        let of = |what: &str| format!("{what} of {node}");
+        found.compare(of("kind"), &was.kind.name(), &now.kind.name());
+        found.compare(of("component"), &was.digest, &now.digest);
+        found.compare(of("parameters"), &was.parameters, &now.parameters);
+        found.compare(of("inputs"), &was.inputs.join(", "), &now.inputs.join(", "));
+    }
+    found.changes
+}
+
+/// States whose encoding has another version than their stored values.
+pub(super) fn state_version_changes(known: &KnownNodes, intent: &Intent) -> Vec<Change> {
+    let mut found = Changes::default();
+    for (name, now) in &intent.computations {
+        let Some(NodeRow { last: was, .. }) = known.computations.get(name) else {
+            continue;
+        };
+        for (state, version) in &now.states {
+            let what = format!("version of state {state} of computation {name}");
+            let before = was.states.get(state).unwrap_or(version);
+            found.compare(what, before, version);
+        }
+    }
+    found.changes
+}
+
+#[derive(Default)]
+struct Changes {
+    changes: Vec<Change>,
+}
+
+impl Changes {
+    fn compare(&mut self, what: String, was: &dyn fmt::Display, now: &dyn fmt::Display) {
+        let (was, now) = (was.to_string(), now.to_string());
+        if was != now {
+            self.changes.push(Change { what, was, now });
+        }
+    }
+
+    /// Whether a node was part of the last run and is part of this one; coming and going are
+    /// changes themselves.
+    fn is_there_as_before<T>(&mut self, node: &str, row: &NodeRow<T>, is_there: bool) -> bool {
+        match (row.removed_in, is_there) {
+            (None, true) => return true,
+            (None, false) => {
+                self.compare(
+                    node.to_owned(),
+                    &"part of the pipeline",
+                    &"not in the pipeline",
+                );
+            }
+            (Some(_), false) => {}
+            (Some(deployment), true) => {
+                let was = format!("removed in deployment {deployment}");
+                let now = "part of the pipeline again, without what passed in between";
+                self.compare(node.to_owned(), &was, &now);
+            }
+        }
+        false
+    }
+}
