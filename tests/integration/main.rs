@@ -3,6 +3,10 @@
 
 // What `cargo xtask components` leaves behind.
 mod components;
+// Pipelines that change between runs.
+mod changes;
+// The flights example, for tests to change and to run.
+mod flights;
 // SIGKILL at any moment, and output as if nothing had happened.
 mod kill;
 // The command line as a person uses it.

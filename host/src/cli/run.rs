@@ -20,6 +20,7 @@ use crate::controller::registry::RegistryError;
 use crate::controller::{Controller, ControllerError};
 use crate::guest::{GuestOptions, GuestRuntime};
 use crate::sink;
+use crate::storage::embedded::directories::make_durable;
 use crate::storage::{Storage, StorageError};
 use crate::telemetry::LogOutput;
 use crate::types::finding::Finding;
@@ -107,7 +108,13 @@ pub fn run(
     let mut view = ProgressView::start(progress.clone(), logs, &clock);
     let end = wait_for_end(controller.worker, &storage, &mut view)?;
     let elapsed = view.finish();
-    let end = end.map_err(|failures| report_failures(&pipeline, failures, logs))?;
+    let end = match end {
+        Err(failures) if failures.iter().all(|(_, error)| error.is_reader_gone()) => {
+            logs.print_line("the reader of standard output has gone; run it again to go on");
+            return Ok(Outcome::Done);
+        }
+        end => end.map_err(|failures| report_failures(&pipeline, failures, logs))?,
+    };
     summarise(&pipeline, end, elapsed, progress.read(), output, logs)
 }
 
@@ -120,12 +127,7 @@ fn data_directory(pipeline: &Pipeline, arguments: &RunArguments) -> anyhow::Resu
             .unwrap_or(Path::new("."))
             .join(DATA_DIRECTORY_NAME),
     };
-    std::fs::create_dir_all(&directory).with_context(|| {
-        format!(
-            "failed to create the data directory {}",
-            directory.display()
-        )
-    })?;
+    make_durable(&directory).context("failed to make the data directory")?;
     directory
         .canonicalize()
         .with_context(|| format!("failed to find the data directory {}", directory.display()))
@@ -170,7 +172,11 @@ fn wait_for_end(
         thread
             .join()
             .map_err(|_| anyhow::anyhow!("the worker panicked after its end"))?;
-        settled.context("failed to bring committed rows to their files")?;
+        // A job's own failure is told first; what is committed is brought to its place at the next
+        // opening all the same.
+        if end.is_ok() {
+            settled.context("failed to bring committed rows to their files")?;
+        }
         Ok(end)
     })
 }

@@ -35,6 +35,7 @@ pub struct OpenEpoch {
     limits: EpochLimits,
     input_rows: usize,
     input_bytes: usize,
+    output_bytes: usize,
     next_index: u32,
     chunks: BTreeMap<LaneId, ChunkMessages>,
     batch_count: u64,
@@ -66,6 +67,7 @@ impl OpenEpoch {
             limits,
             input_rows: 0,
             input_bytes: 0,
+            output_bytes: 0,
             next_index: 0,
             chunks: BTreeMap::new(),
             batch_count: 0,
@@ -88,7 +90,8 @@ impl OpenEpoch {
     /// How many more items and bytes the next batch may have; `None` when the epoch is full.
     pub fn room(&self) -> Option<BatchRoom> {
         let rows = (self.limits.max_rows_per_epoch).saturating_sub(self.input_rows);
-        let bytes = (self.limits.max_bytes_per_epoch).saturating_sub(self.input_bytes);
+        let taken = self.input_bytes.max(self.output_bytes);
+        let bytes = (self.limits.max_bytes_per_epoch).saturating_sub(taken);
         (rows > 0 && bytes > 0).then(|| BatchRoom {
             rows: rows.min(self.limits.max_rows_per_batch),
             bytes: bytes.min(self.limits.max_bytes_per_batch),
@@ -108,6 +111,11 @@ impl OpenEpoch {
         for value in values {
             self.states.add_value(value);
         }
+    }
+
+    /// Counts bytes in that the epoch hands on by other ways than lanes: rows of sinks, states.
+    pub fn add_output_bytes(&mut self, size_bytes: usize) {
+        self.output_bytes += size_bytes;
     }
 
     /// Counts a guest call in.
@@ -138,6 +146,7 @@ impl OpenEpoch {
         messages: &StreamMessages,
         at: usize,
     ) {
+        self.output_bytes += messages.size_bytes(at);
         let chunk = self.chunks.entry(lane).or_default();
         chunk.indexes.push(index);
         chunk.key_hashes.push(key_hash);
@@ -302,6 +311,19 @@ mod tests {
         read(&mut epoch, &["a", "b"]);
         assert_eq!(epoch.room().map(|room| room.rows), Some(1));
         read(&mut epoch, &["c"]);
+        assert_eq!(epoch.room(), None);
+    }
+
+    #[test]
+    fn an_epoch_that_hands_on_much_is_full_though_it_read_little() {
+        let mut epoch = open(EpochLimits {
+            max_bytes_per_epoch: 100,
+            ..EpochLimits::default()
+        });
+        read(&mut epoch, &["a"]);
+        epoch.add_output_bytes(40);
+        assert_eq!(epoch.room().map(|room| room.bytes), Some(60));
+        epoch.add_output_bytes(60);
         assert_eq!(epoch.room(), None);
     }
 

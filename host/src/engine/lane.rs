@@ -13,7 +13,7 @@ use crate::types::ids::EpochId;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Frontier {
     /// Epoch of the message; 0 before the first message.
-    pub epoch: u64,
+    pub epoch: EpochId,
     /// Index of the message in its epoch.
     pub index: u32,
 }
@@ -21,7 +21,7 @@ pub struct Frontier {
 impl Frontier {
     /// How many of the chunk's leading messages have been processed.
     pub fn passed(&self, epoch: EpochId, chunk: &ChunkMessages) -> usize {
-        match epoch.0.cmp(&self.epoch) {
+        match epoch.cmp(&self.epoch) {
             std::cmp::Ordering::Less => chunk.len(),
             std::cmp::Ordering::Greater => 0,
             std::cmp::Ordering::Equal => chunk.indexes.partition_point(|at| *at <= self.index),
@@ -34,10 +34,7 @@ impl Frontier {
     ///
     /// When that is a step back: a lane is read first in, first out.
     pub fn advance(&mut self, epoch: EpochId, index: u32) {
-        let next = Frontier {
-            epoch: epoch.0,
-            index,
-        };
+        let next = Frontier { epoch, index };
         assert!(next > *self, "a frontier never moves back");
         *self = next;
     }
@@ -103,7 +100,10 @@ mod tests {
 
     #[test]
     fn what_a_frontier_has_passed_is_a_duplicate() {
-        let frontier = Frontier { epoch: 4, index: 7 };
+        let frontier = Frontier {
+            epoch: EpochId(4),
+            index: 7,
+        };
         let messages = chunk(&[2, 7, 9]);
         assert_eq!(frontier.passed(EpochId(3), &messages), 3);
         assert_eq!(frontier.passed(EpochId(4), &messages), 2);
@@ -114,7 +114,11 @@ mod tests {
     #[test]
     #[should_panic(expected = "never moves back")]
     fn a_frontier_never_moves_back() {
-        Frontier { epoch: 4, index: 7 }.advance(EpochId(4), 7);
+        Frontier {
+            epoch: EpochId(4),
+            index: 7,
+        }
+        .advance(EpochId(4), 7);
     }
 
     #[test]

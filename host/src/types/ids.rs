@@ -48,6 +48,12 @@ number!(
     SinkFileId, "f"
 );
 
+impl Default for EpochId {
+    fn default() -> EpochId {
+        EpochId::NONE
+    }
+}
+
 impl EpochId {
     /// What a partition has committed before its first epoch.
     pub const NONE: EpochId = EpochId(0);

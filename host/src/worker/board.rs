@@ -36,9 +36,9 @@ struct Lanes {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct LaneStatus {
     /// The newest epoch that put a chunk into the lane.
-    written: u64,
+    written: EpochId,
     /// The newest epoch whose chunk, and all before it, the reader has committed past.
-    covered: u64,
+    covered: EpochId,
     /// Bytes written and not covered.
     waiting_bytes: u64,
     /// No chunk will follow in this run.
@@ -46,10 +46,12 @@ struct LaneStatus {
 }
 
 impl LaneBoard {
-    /// Makes a lane known, with the newest chunk that storage holds of it from earlier runs.
-    pub fn open(&self, lane: LaneId, newest: Option<EpochId>) {
+    /// Makes a lane known, with the newest chunk that storage holds of it from earlier runs and
+    /// the size of all of them.
+    pub fn open(&self, lane: LaneId, newest: Option<EpochId>, waiting_bytes: u64) {
         let status = LaneStatus {
-            written: newest.map_or(0, |epoch| epoch.0),
+            written: newest.unwrap_or(EpochId::NONE),
+            waiting_bytes,
             ..LaneStatus::default()
         };
         self.change(lane, |of_lane| *of_lane = status);
@@ -58,7 +60,7 @@ impl LaneBoard {
     /// The lane's writer has committed a chunk of `size_bytes`.
     pub fn written(&self, lane: LaneId, epoch: EpochId, size_bytes: u64) {
         self.change(lane, |status| {
-            status.written = epoch.0;
+            status.written = epoch;
             status.waiting_bytes += size_bytes;
         });
     }
@@ -67,7 +69,7 @@ impl LaneBoard {
     /// when it said so last.
     pub fn covered(&self, lane: LaneId, epoch: EpochId, size_bytes: u64) {
         self.change(lane, |status| {
-            status.covered = epoch.0;
+            status.covered = epoch;
             status.waiting_bytes = status.waiting_bytes.saturating_sub(size_bytes);
         });
     }
@@ -93,12 +95,12 @@ impl LaneBoard {
 
     /// How far the lane's reader has committed.
     pub fn covered_up_to(&self, lane: LaneId) -> EpochId {
-        EpochId(self.lanes().status(lane).covered)
+        self.lanes().status(lane).covered
     }
 
     /// The newest epoch that put a chunk into the lane.
     pub fn written_up_to(&self, lane: LaneId) -> EpochId {
-        EpochId(self.lanes().status(lane).written)
+        self.lanes().status(lane).written
     }
 
     /// Whether no chunk will follow in any of the lanes in this run.
@@ -171,7 +173,7 @@ mod tests {
 
     fn board() -> LaneBoard {
         let board = LaneBoard::default();
-        board.open(LANE, Some(EpochId(3)));
+        board.open(LANE, Some(EpochId(3)), 0);
         board
     }
 

@@ -63,3 +63,16 @@ pub enum JobError {
         message: String,
     },
 }
+
+impl JobError {
+    /// Whether nobody reads a sink's output any more: not a failure, nobody wants more.
+    pub fn is_reader_gone(&self) -> bool {
+        matches!(
+            self,
+            JobError::Sink {
+                source: SinkError::ReaderGone { .. },
+                ..
+            }
+        )
+    }
+}

@@ -15,7 +15,7 @@ use crate::worker::board::LaneBoard;
 use crate::worker::plan::LanePlan;
 
 /// How much of a lane is read from storage at a time.
-const CHUNKS_READ: ChunkLimit = ChunkLimit {
+pub(super) const CHUNKS_READ: ChunkLimit = ChunkLimit {
     chunks: 1_024,
     bytes: 16 << 20,
 };
@@ -130,7 +130,7 @@ impl LanesInput {
         for plan in plans {
             let frontier = rows::read_frontier(storage, plan.lane)?
                 .map(|at| Frontier {
-                    epoch: at.epoch.0,
+                    epoch: at.epoch,
                     index: at.index,
                 })
                 .unwrap_or_default();
@@ -140,8 +140,8 @@ impl LanesInput {
                 committed: frontier,
                 chunks: VecDeque::new(),
                 next: 0,
-                read: EpochId(frontier.epoch.saturating_sub(1)),
-                finished: EpochId(frontier.epoch.saturating_sub(1)),
+                read: EpochId(frontier.epoch.0.saturating_sub(1)),
+                finished: EpochId(frontier.epoch.0.saturating_sub(1)),
                 finished_bytes: 0,
             };
             lane.load(storage, board.written_up_to(plan.lane))?;
@@ -186,7 +186,7 @@ impl LanesInput {
         moved
             .map(|lane| FrontierAdvance {
                 lane: lane.plan.lane,
-                epoch: EpochId(lane.frontier.epoch),
+                epoch: lane.frontier.epoch,
                 index: lane.frontier.index,
             })
             .collect()

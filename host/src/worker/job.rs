@@ -13,6 +13,7 @@ use crate::engine::lane::KeptChunks;
 use crate::engine::state::STATE_CACHE_BYTES_MAX;
 use crate::engine::stream::InputMessages;
 use crate::sink::{Sealed, SinkError, SinkMessage};
+use crate::source::SourceError;
 use crate::storage::{CommitOutcome, Storage, StorageError, rows};
 use crate::types::epoch::{EpochCommit, Head, LaneTrim};
 use crate::types::ids::{EpochId, LaneId};
@@ -22,7 +23,7 @@ use crate::types::pipeline::EpochLimits;
 use crate::worker::board::LaneBoard;
 use crate::worker::chain::{Chain, ChainError};
 use crate::worker::error::JobError;
-use crate::worker::input::{ItemLocation, LanesInput, SourceInput};
+use crate::worker::input::{CHUNKS_READ, ItemLocation, LanesInput, SourceInput};
 use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, StreamPlan};
 use crate::worker::progress::RunProgress;
 
@@ -45,6 +46,8 @@ pub struct Job {
     sink_rows: u64,
     /// Whether the board knows that no chunk will follow.
     is_closed: bool,
+    /// Why the source can't be read on: told once what was read before it is committed.
+    source_error: Option<SourceError>,
 }
 
 /// Where a job's items come from.
@@ -101,10 +104,8 @@ impl AnnouncedJob {
     pub fn announce(plan: JobPlan, context: JobContext) -> Result<AnnouncedJob, StorageError> {
         let mut lanes_written = BTreeMap::new();
         for lane in plan.lanes_written() {
-            let (first, end) = (EpochId::NONE, EpochId(u64::MAX));
-            let epochs = rows::chunk_epochs(&*context.storage, lane, first, end)?;
-            let kept = KeptChunks::restored(epochs);
-            context.board.open(lane, kept.newest());
+            let (kept, size_bytes) = restore_chunks(&*context.storage, lane)?;
+            context.board.open(lane, kept.newest(), size_bytes);
             lanes_written.insert(lane, kept);
         }
         Ok(AnnouncedJob {
@@ -159,6 +160,7 @@ impl AnnouncedJob {
             progress: context.progress,
             sink_rows: 0,
             is_closed: false,
+            source_error: None,
         })
     }
 }
@@ -200,6 +202,9 @@ impl Job {
             self.commit(epoch)?;
             return Ok(JobStep::Committed);
         }
+        if let Some(error) = self.source_error.take() {
+            return Err(JobError::Source(error));
+        }
         match self.input_is_ended() {
             true => self.finish(),
             false => Ok(JobStep::Idle),
@@ -211,7 +216,13 @@ impl Job {
     fn take_items(&mut self, epoch: &mut OpenEpoch) -> Result<(), JobError> {
         while let Some(room) = epoch.room() {
             let input = match &mut self.input {
-                JobInput::Source(source) => source.next(room).map_err(JobError::Source)?,
+                JobInput::Source(source) => match source.next(room) {
+                    Ok(input) => input,
+                    Err(error) => {
+                        self.source_error = Some(error);
+                        return Ok(());
+                    }
+                },
                 JobInput::Lanes(lanes) => lanes.next(room, &*self.storage, &self.board)?,
             };
             if input.is_empty() {
@@ -256,6 +267,7 @@ impl Job {
             }
             for sink in &stream.sinks {
                 self.sink_rows += 1;
+                epoch.add_output_bytes(messages.payloads.get(at).len());
                 let message = SinkMessage {
                     stream: &stream.name,
                     index,
@@ -401,6 +413,24 @@ impl Job {
         JobError::Sink {
             sink: self.sinks[place].name.clone(),
             source: error,
+        }
+    }
+}
+
+/// The chunks of a lane that earlier runs left, and their size in bytes.
+fn restore_chunks(storage: &dyn Storage, lane: LaneId) -> Result<(KeptChunks, u64), StorageError> {
+    let (mut epochs, mut size_bytes) = (Vec::new(), 0);
+    loop {
+        let from = epochs
+            .last()
+            .map_or(EpochId::NONE, |last: &EpochId| last.next());
+        let chunks = rows::read_chunks(storage, lane, from, CHUNKS_READ)?;
+        if chunks.is_empty() {
+            return Ok((KeptChunks::restored(epochs), size_bytes));
+        }
+        for (epoch, chunk) in chunks {
+            epochs.push(epoch);
+            size_bytes += chunk.size_bytes() as u64;
         }
     }
 }

@@ -95,9 +95,9 @@ impl Worker {
                         .name(name.clone())
                         .stack_size(JOB_STACK_BYTES)
                         .spawn_scoped(scope, move || {
-                            let _stop = StopUnlessFinished::new(board);
+                            let mut others = StopOthers::on_failure(board);
                             let end = job.run();
-                            _stop.finish_if(end.is_ok());
+                            others.leave_running = end.is_ok();
                             end
                         });
                     (name, thread)
@@ -135,27 +135,23 @@ impl Worker {
 }
 
 /// Stops the run when a job fails or panics, so that no other job waits for it for ever.
-struct StopUnlessFinished<'a> {
+struct StopOthers<'a> {
     board: &'a LaneBoard,
-    finished: std::cell::Cell<bool>,
+    leave_running: bool,
 }
 
-impl<'a> StopUnlessFinished<'a> {
-    fn new(board: &'a LaneBoard) -> StopUnlessFinished<'a> {
-        StopUnlessFinished {
+impl<'a> StopOthers<'a> {
+    fn on_failure(board: &'a LaneBoard) -> StopOthers<'a> {
+        StopOthers {
             board,
-            finished: std::cell::Cell::new(false),
+            leave_running: false,
         }
     }
-
-    fn finish_if(&self, finished: bool) {
-        self.finished.set(finished);
-    }
 }
 
-impl Drop for StopUnlessFinished<'_> {
+impl Drop for StopOthers<'_> {
     fn drop(&mut self) {
-        if !self.finished.get() {
+        if !self.leave_running {
             self.board.stop();
         }
     }

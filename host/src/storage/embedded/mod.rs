@@ -16,6 +16,7 @@
 mod bulk;
 mod committer;
 mod decisions;
+pub mod directories;
 mod faults;
 mod journal;
 mod lock;
@@ -189,15 +190,7 @@ impl EmbeddedStorage {
     /// [`StorageError::MixedStores`] when its halves do not belong together; or when a store fails.
     /// Damaged partitions are no error here: see [`EmbeddedStorage::damaged`].
     pub fn open(dir: &Path, options: EmbeddedOptions) -> Result<EmbeddedStorage, StorageError> {
-        if !dir.exists() {
-            std::fs::create_dir_all(dir).map_err(|source| StorageError::File {
-                action: "create",
-                path: dir.to_owned(),
-                source,
-            })?;
-            let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
-            sink_files::sync_directory(parent.unwrap_or(Path::new(".")))?;
-        }
+        directories::make_durable(dir)?;
         let lock = DirectoryLock::take(dir)?;
         let faults = Arc::clone(&options.faults);
         let (decisions, bulk) = pair::open(dir, options.bulk_cache_bytes, &faults)?;

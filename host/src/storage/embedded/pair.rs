@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use crate::storage::embedded::bulk::{Bulk, OpenError, failed};
 use crate::storage::embedded::decisions::Decisions;
+use crate::storage::embedded::directories;
 use crate::storage::embedded::faults::{FaultPoints, pass};
 use crate::storage::embedded::journal;
-use crate::storage::embedded::sink_files::sync_directory;
 use crate::storage::{StorageError, codec, keys};
 
 const DECISIONS: &str = "decisions";
@@ -125,7 +125,7 @@ fn make_decisions(
     decisions.flush()?;
     decisions.sync()?;
     drop(decisions);
-    sync_directory(&path)?;
+    directories::sync(&path)?;
     finish(dir, DECISIONS, &path, faults)
 }
 
@@ -143,7 +143,7 @@ fn finish(
         source,
     })?;
     pass(faults, "open: sync the data directory")?;
-    sync_directory(dir)
+    directories::sync(dir)
 }
 
 /// 16 bytes that no other store has; they only need to differ.

@@ -6,7 +6,7 @@
 //! epochs, in the order of decision, without gap. Only the committer writes to it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use crate::storage::embedded::bulk::Bulk;
 use crate::storage::embedded::decisions::Decisions;
+use crate::storage::embedded::directories;
 use crate::storage::embedded::faults::{FaultPoints, pass};
 use crate::storage::{StorageError, StoredRow, codec, keys};
 use crate::types::ids::SinkFileId;
@@ -268,7 +269,7 @@ impl SinkFiles {
         }
         file.sync_all().map_err(failed("sync"))?;
         let directory = path.parent().unwrap_or(path);
-        sync_directory(directory)
+        directories::sync(directory)
     }
 
     /// The row of a new file, for the catalog.
@@ -315,15 +316,6 @@ fn write_at(file: &mut SinkFile, append: &PlacedAppend) -> io::Result<()> {
     }
 }
 
-/// Syncs a directory, so that the names in it are durable.
-pub(super) fn sync_directory(dir: &Path) -> Result<(), StorageError> {
-    (File::open(dir).and_then(|dir| dir.sync_all())).map_err(|source| StorageError::File {
-        action: "sync",
-        path: dir.to_owned(),
-        source,
-    })
-}
-
 fn canonical(path: &Path) -> Result<PathBuf, StorageError> {
     path.canonicalize().map_err(|source| StorageError::File {
         action: "resolve",
@@ -345,11 +337,7 @@ fn normal_form(path: &Path) -> Result<PathBuf, StorageError> {
     })?;
     match (absolute.parent(), absolute.components().next_back()) {
         (Some(directory), Some(Component::Normal(name))) => {
-            fs::create_dir_all(directory).map_err(|source| StorageError::File {
-                action: "create",
-                path: directory.to_owned(),
-                source,
-            })?;
+            directories::make_durable(directory)?;
             Ok(canonical(directory)?.join(name))
         }
         _ => Err(StorageError::SinkFile {
