@@ -9,6 +9,8 @@ mod changes;
 mod flights;
 // SIGKILL at any moment, and output as if nothing had happened.
 mod kill;
+// Transforms cut into several partitions.
+mod partitions;
 // The command line as a person uses it.
 mod run;
 // What guests can do, and what becomes of those that try more.

@@ -210,7 +210,9 @@ fn is_change(error: &ControllerError) -> bool {
         error,
         ControllerError::Changed { .. }
             | ControllerError::Registry(
-                RegistryError::StateVersions { .. } | RegistryError::Contended { .. }
+                RegistryError::StateVersions { .. }
+                    | RegistryError::Partitions { .. }
+                    | RegistryError::Contended { .. }
             )
             | ControllerError::Placement(PlacementError::Stranded { .. })
     )

@@ -21,6 +21,9 @@ use crate::types::pipeline::{
 /// together with the rest of what is known of the computation.
 pub(super) const MAX_PARAMETERS_BYTES: usize = 3 << 10;
 
+/// The greatest number of partitions of a transform: each is a job with a thread of its own.
+pub(super) const PARTITIONS_MAX: u32 = 256;
+
 /// The greatest number of rows that an epoch or a batch may be told to hold.
 const MAX_ROWS: u64 = 1_000_000;
 
@@ -142,7 +145,7 @@ impl Tables<'_> {
             inputs: inputs.clone(),
             outputs: outputs.clone(),
         });
-        self.partitions(&mut fields, kind);
+        let partitions = self.partitions(&mut fields, kind);
         let parameters = self.parameters(&mut fields);
         let grants = fields.table("grants");
         let grants = grants.map_or_else(Grants::default, |table| self.grants(table, kind));
@@ -171,7 +174,7 @@ impl Tables<'_> {
             kind: kind?,
             inputs: values(inputs?),
             outputs: values(outputs?),
-            partitions: 1,
+            partitions,
             parameters: parameters?,
             grants,
             limits,
@@ -196,20 +199,19 @@ impl Tables<'_> {
         Some(inputs.value)
     }
 
-    fn partitions(&self, fields: &mut Fields<'_>, kind: Option<ComputationKind>) {
-        let Some(partitions) = fields.number("partitions", 1..=u64::from(u32::MAX)) else {
-            return;
+    /// Into how many partitions a transform is cut; one where nothing is said.
+    fn partitions(&self, fields: &mut Fields<'_>, kind: Option<ComputationKind>) -> u32 {
+        let Some(partitions) = fields.number("partitions", 1..=u64::from(PARTITIONS_MAX)) else {
+            return 1;
         };
         let what = &fields.what;
         if kind == Some(ComputationKind::Map) {
             let message = format!("{what} is a map and has no partitions of its own");
             self.report
                 .error(partitions.line, message, "remove the field");
-        } else if partitions.value != 1 {
-            let what = format!("partitions = {} of {what}", partitions.value);
-            self.report
-                .not_supported_yet(partitions.line, &what, "write 1 or remove the field");
+            return 1;
         }
+        u32::try_from(partitions.value).expect("the range is checked above")
     }
 
     /// The parameters as JSON text with sorted names, so that equal parameters are equal texts.

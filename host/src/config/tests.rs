@@ -563,12 +563,6 @@ fn what_comes_in_later_releases_is_refused_in_a_clear_word() {
         &["3: component parse by digest is not supported yet; write the path of its .wasm file"],
     );
     check_transform_with(
-        "partitions = 4",
-        &[
-            "19: partitions = 4 of computation delays is not supported yet; write 1 or remove the field",
-        ],
-    );
-    check_transform_with(
         "on_failure = \"skip\"",
         &["19: on_failure = \"skip\" of computation delays is not supported yet; write \"fail\""],
     );

@@ -70,6 +70,21 @@ pub(super) fn state_version_changes(known: &KnownNodes, intent: &Intent) -> Vec<
     found.changes
 }
 
+/// Transforms that are to be cut into another number of partitions.
+pub(super) fn partition_changes(known: &KnownNodes, intent: &Intent) -> Vec<Change> {
+    let mut found = Changes::default();
+    for (name, now) in &intent.computations {
+        let Some(NodeRow { last: was, .. }) = known.computations.get(name) else {
+            continue;
+        };
+        if was.kind == now.kind {
+            let what = format!("partitions of computation {name}");
+            found.compare(what, &was.partition_count, &now.partition_count);
+        }
+    }
+    found.changes
+}
+
 #[derive(Default)]
 struct Changes {
     changes: Vec<Change>,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::controller::change::{Change, changes, lines, state_version_changes};
+use crate::controller::change::{Change, changes, lines, partition_changes, state_version_changes};
 use crate::storage::leases::{Counter, allocate};
 use crate::storage::{CatalogChange, CatalogOutcome, Storage, StorageError, keys};
 use crate::types::batch::ComputationKind;
@@ -82,6 +82,17 @@ pub enum RegistryError {
         /// All differences.
         changes: Vec<Change>,
     },
+    /// A transform is to be cut into another number of partitions; its states can't move yet.
+    #[error(
+        "pipeline {pipeline} would look for its states in other partitions:\n{}\nkeep the number, or start afresh in another data directory",
+        lines(changes)
+    )]
+    Partitions {
+        /// The pipeline.
+        pipeline: String,
+        /// All differences.
+        changes: Vec<Change>,
+    },
     /// Another process registered the pipeline at the same time.
     #[error("pipeline {pipeline} was registered by another process at the same time; try again")]
     Contended {
@@ -123,7 +134,7 @@ impl Registration {
     ///
     /// # Errors
     ///
-    /// [`RegistryError::StateVersions`], or when the store fails.
+    /// [`RegistryError::StateVersions`], [`RegistryError::Partitions`], or when the store fails.
     pub fn draft(
         storage: &dyn Storage,
         pipeline: &str,
@@ -143,6 +154,13 @@ impl Registration {
             return Err(RegistryError::StateVersions {
                 pipeline: pipeline.to_owned(),
                 changes: misread,
+            });
+        }
+        let moved = partition_changes(&known, intent);
+        if !moved.is_empty() {
+            return Err(RegistryError::Partitions {
+                pipeline: pipeline.to_owned(),
+                changes: moved,
             });
         }
         for stream in &intent.streams {

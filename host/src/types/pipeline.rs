@@ -106,7 +106,7 @@ pub struct ComputationOptions {
     pub inputs: Vec<String>,
     /// The streams that it writes, in the order of the component's outputs.
     pub outputs: Vec<String>,
-    /// How many partitions it has; 1 until lanes by key exist.
+    /// How many partitions it has; 1 for a map.
     pub partitions: u32,
     /// Its parameters, as JSON text of an object.
     pub parameters: String,

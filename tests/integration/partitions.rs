@@ -1,0 +1,83 @@
+//! A transform in several partitions: every key's rows are those of one partition, in their order,
+//! and stay so when the process is killed.
+
+use std::collections::BTreeMap;
+
+use harness::TestHost;
+
+use crate::flights::{pipeline, write_pipeline};
+
+/// Sets the transform's partitions, and epochs so small that kills find many.
+fn partitioned(count: i64) -> impl Fn(&mut toml::Table) {
+    move |file| {
+        let delays = file["computations"]["delays"].as_table_mut();
+        let delays = delays.expect("a computation is a table");
+        delays.insert("partitions".to_owned(), count.into());
+        let limits = toml::Table::from_iter([("max_rows_per_epoch".to_owned(), 32.into())]);
+        file.insert("epoch".to_owned(), limits.into());
+    }
+}
+
+/// The rows of a sink by their key, in the order of the file.
+fn rows_by_key(folder: &TestHost, name: &str) -> BTreeMap<String, Vec<String>> {
+    let text = String::from_utf8(folder.read(&format!("out/{name}.jsonl"))).expect("rows are text");
+    let mut rows: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for row in text.lines() {
+        let document: serde_json::Value = serde_json::from_str(row).expect("a row is JSON");
+        let key = document["key"].as_str().expect("a row names its key");
+        rows.entry(key.to_owned()).or_default().push(row.to_owned());
+    }
+    rows
+}
+
+fn run(folder: &TestHost) {
+    let finished = folder.run(["run", "."]);
+    assert!(finished.status.success(), "{:?}", finished.stderr);
+}
+
+#[test]
+fn four_partitions_give_each_key_the_rows_of_one() {
+    let one = pipeline(3_000, partitioned(1));
+    run(&one);
+    let four = pipeline(3_000, partitioned(4));
+    run(&four);
+    for name in ["statistics", "alerts"] {
+        assert_eq!(rows_by_key(&four, name), rows_by_key(&one, name), "{name}");
+    }
+}
+
+#[test]
+fn f1_kills_of_four_partitions_lose_and_repeat_nothing() {
+    let undisturbed = pipeline(3_000, partitioned(1));
+    run(&undisturbed);
+    let killed = pipeline(3_000, partitioned(4));
+    let mut hits = 0;
+    for epochs in [1, 3, 7, 12, 20, 5, 9] {
+        let mut running = killed.start(["--log", "debug", "run", "."]);
+        running.wait_for_lines("epoch committed", epochs);
+        hits += usize::from(!running.kill().status.success());
+    }
+    assert!(hits >= 5, "only {hits} kills came before the end");
+    run(&killed);
+    for name in ["statistics", "alerts"] {
+        assert_eq!(
+            rows_by_key(&killed, name),
+            rows_by_key(&undisturbed, name),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn another_number_of_partitions_is_refused_on_the_same_data() {
+    let folder = pipeline(200, partitioned(2));
+    run(&folder);
+    write_pipeline(&folder, partitioned(3));
+    let refused = folder.run(["run", ".", "--accept-change"]);
+    let said = refused.stderr.join("\n");
+    assert_eq!(refused.status.code(), Some(5), "{said}");
+    assert!(
+        said.contains("partitions of computation delays: was 2, now 3"),
+        "{said}"
+    );
+}
