@@ -185,8 +185,73 @@ fn a_reader_of_standard_output_that_leaves_is_no_failure() {
     );
     // The next run goes on, and the other sinks have everything once.
     write_pipeline(&folder, |_| {});
-    check_ok(&run(&folder, &[]));
+    check_ok(&run(&folder, &["--accept-change"]));
     let others =
         line_count(&folder, "out/cancelled.jsonl") + line_count(&folder, "out/rejected.jsonl");
     assert!(others > 0);
+}
+
+#[test]
+fn an_accepted_empty_source_is_remembered() {
+    let folder = pipeline(50, |_| {});
+    check_ok(&run(&folder, &[]));
+    folder.write("flights.csv", "");
+    check_refused(&run(&folder, &[]), &["content of source departures"]);
+    check_ok(&run(&folder, &["--accept-change"]));
+    check_ok(&run(&folder, &[]));
+}
+
+#[test]
+fn a_renamed_pipeline_does_not_append_everything_again() {
+    let folder = pipeline(50, |_| {});
+    check_ok(&run(&folder, &[]));
+    let statistics = folder.read("out/statistics.jsonl");
+    write_pipeline(&folder, |file| file["name"] = "renamed".into());
+    let refused = run(&folder, &["--accept-change"]);
+    check_refused(&refused, &["which pipeline flights writes"]);
+    assert_eq!(folder.read("out/statistics.jsonl"), statistics);
+}
+
+#[test]
+fn a_sink_that_moves_needs_a_word_and_gets_only_what_comes_after() {
+    let folder = pipeline(50, |_| {});
+    check_ok(&run(&folder, &[]));
+    let moved = |file: &mut toml::Table| {
+        file["sinks"]["statistics"]["path"] = "out/moved.jsonl".into();
+    };
+    write_pipeline(&folder, moved);
+    check_refused(
+        &run(&folder, &[]),
+        &["sink statistics", "out/statistics.jsonl", "out/moved.jsonl"],
+    );
+    check_ok(&run(&folder, &["--accept-change"]));
+    assert_eq!(line_count(&folder, "out/moved.jsonl"), 0);
+}
+
+#[test]
+fn a_signal_ends_the_run_after_the_current_batches_and_the_next_run_goes_on() {
+    let small_epochs = |file: &mut toml::Table| {
+        let limits = toml::Table::from_iter([("max_rows_per_epoch".to_owned(), 8.into())]);
+        file.insert("epoch".to_owned(), limits.into());
+    };
+    let folder = pipeline(3_000, small_epochs);
+    let mut running = folder.start(["--log", "debug", "run", "."]);
+    running.wait_for_lines("epoch committed", 10);
+    let sent = std::process::Command::new("kill")
+        .args(["-TERM", &running.id().to_string()])
+        .status();
+    assert!(sent.expect("kill is there").success());
+    let stopped = running.wait();
+    assert_eq!(
+        stopped.status.code(),
+        Some(130),
+        "{:?}",
+        stopped.stderr.last()
+    );
+    check_ok(&run(&folder, &[]));
+    let rows: usize = ["statistics", "cancelled", "rejected"]
+        .into_iter()
+        .map(|name| line_count(&folder, &format!("out/{name}.jsonl")))
+        .sum();
+    assert_eq!(rows, 2_999);
 }

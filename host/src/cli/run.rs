@@ -25,10 +25,10 @@ use crate::storage::{Storage, StorageError};
 use crate::telemetry::LogOutput;
 use crate::types::finding::Finding;
 use crate::types::pipeline::{Pipeline, SinkConnector};
-use crate::worker::Worker;
 use crate::worker::error::JobError;
 use crate::worker::job::JobEnd;
 use crate::worker::progress::ProgressReading;
+use crate::worker::{Worker, WorkerHandle};
 
 /// The data directory's name where none is given; it lies beside the pipeline file.
 const DATA_DIRECTORY_NAME: &str = ".tidelock";
@@ -106,7 +106,7 @@ pub fn run(
     let progress = controller.progress.clone();
     let clock = SystemClock::start();
     let mut view = ProgressView::start(progress.clone(), logs, &clock);
-    let end = wait_for_end(controller.worker, &storage, &mut view)?;
+    let end = wait_for_end(controller.worker, &storage, &mut view, logs)?;
     let elapsed = view.finish();
     let end = match end {
         Err(failures) if failures.iter().all(|(_, error)| error.is_reader_gone()) => {
@@ -139,6 +139,7 @@ fn wait_for_end(
     worker: Worker,
     storage: &Arc<dyn Storage>,
     view: &mut ProgressView<'_>,
+    logs: &LogOutput,
 ) -> anyhow::Result<Result<JobEnd, Vec<(String, JobError)>>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -165,8 +166,8 @@ fn wait_for_end(
             tokio::select! {
                 _ = ticks.tick() => view.draw(),
                 end = &mut ended => break end.context("the worker ended without a word")?,
-                _ = terminate.recv() => stop(&handle, &mut is_stopping),
-                _ = interrupt.recv() => stop(&handle, &mut is_stopping),
+                _ = terminate.recv() => stop(&handle, &mut is_stopping, logs),
+                _ = interrupt.recv() => stop(&handle, &mut is_stopping, logs),
             }
         };
         thread
@@ -181,11 +182,12 @@ fn wait_for_end(
     })
 }
 
-fn stop(handle: &crate::worker::WorkerHandle, is_stopping: &mut bool) {
+fn stop(handle: &WorkerHandle, is_stopping: &mut bool, logs: &LogOutput) {
     if std::mem::replace(is_stopping, true) {
         // Nothing is lost: the next run goes on from the last commit.
         std::process::exit(130);
     }
+    logs.print_line("stopping after the current batches; signal again to end at once");
     handle.stop();
 }
 
@@ -212,6 +214,7 @@ fn is_change(error: &ControllerError) -> bool {
             | ControllerError::Registry(
                 RegistryError::StateVersions { .. }
                     | RegistryError::Partitions { .. }
+                    | RegistryError::SinkTaken { .. }
                     | RegistryError::Contended { .. }
             )
             | ControllerError::Placement(PlacementError::Stranded { .. })

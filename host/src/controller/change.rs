@@ -51,6 +51,12 @@ pub(super) fn changes(known: &KnownNodes, intent: &Intent) -> Vec<Change> {
         found.compare(of("parameters"), &was.parameters, &now.parameters);
         found.compare(of("inputs"), &was.inputs.join(", "), &now.inputs.join(", "));
     }
+    for (name, row) in &known.sinks {
+        let node = format!("sink {name}");
+        if found.is_there_as_before(&node, row, intent.sinks.contains_key(name)) {
+            found.compare(node, &row.last.identity, &intent.sinks[name].identity);
+        }
+    }
     found.changes
 }
 

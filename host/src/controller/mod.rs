@@ -19,12 +19,14 @@ use std::sync::Arc;
 use crate::controller::admission::Admission;
 use crate::controller::change::{Change, lines};
 use crate::controller::placement::{PlacementError, Planner};
-use crate::controller::registry::{ComputationIntent, Intent, Registration, RegistryError};
+use crate::controller::registry::{
+    ComputationIntent, Intent, Registration, RegistryError, SinkIntent,
+};
 use crate::guest::GuestRuntime;
 use crate::source;
 use crate::storage::{Storage, StorageError, leases};
 use crate::types::batch::ComputationKind;
-use crate::types::pipeline::Pipeline;
+use crate::types::pipeline::{Pipeline, SinkConnector, SinkOptions};
 use crate::worker::Worker;
 use crate::worker::progress::RunProgress;
 
@@ -136,11 +138,39 @@ fn intent(pipeline: &Pipeline, admission: &Admission) -> Intent {
     }
     Intent {
         computations,
+        sinks: pipeline
+            .sinks
+            .iter()
+            .map(|(name, options)| (name.clone(), sink_intent(pipeline, options)))
+            .collect(),
         sources: pipeline
             .sources
             .iter()
             .map(|(name, options)| (name.clone(), source::describe_identity(&options.connector)))
             .collect(),
         streams,
+    }
+}
+
+fn sink_intent(pipeline: &Pipeline, options: &SinkOptions) -> SinkIntent {
+    let streams = options.inputs.join(", ");
+    match &options.connector {
+        SinkConnector::File { path } => {
+            // As it stands to the pipeline file, so that a moved folder is no change.
+            let folder = pipeline
+                .file
+                .parent()
+                .and_then(|folder| folder.canonicalize().ok());
+            let shown = folder.and_then(|folder| path.strip_prefix(folder).ok());
+            let shown = shown.unwrap_or(path).display();
+            SinkIntent {
+                identity: format!("file {shown} of {streams}"),
+                path: Some(path.display().to_string()),
+            }
+        }
+        SinkConnector::Stdout => SinkIntent {
+            identity: format!("standard output of {streams}"),
+            path: None,
+        },
     }
 }

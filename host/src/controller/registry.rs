@@ -26,6 +26,8 @@ const PIPELINE: &str = "pipeline";
 const SOURCE: &str = "source/";
 /// What follows the pipeline's name in the key of a computation's row.
 const COMPUTATION: &str = "computation/";
+/// What follows the pipeline's name in the key of a sink's row.
+const SINK: &str = "sink/";
 
 /// What is about to run, as far as a change of it matters.
 #[derive(Debug, Clone, Default)]
@@ -34,8 +36,19 @@ pub struct Intent {
     pub computations: BTreeMap<String, ComputationIntent>,
     /// What each source says of its identity.
     pub sources: BTreeMap<String, String>,
+    /// Sinks by name.
+    pub sinks: BTreeMap<String, SinkIntent>,
     /// All streams.
     pub streams: Vec<String>,
+}
+
+/// A sink that is about to be fed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkIntent {
+    /// Where its rows go and which streams it takes, for people: "file out/a.jsonl of a, b".
+    pub identity: String,
+    /// The file that it appends to, absolute; `None` for one without a file.
+    pub path: Option<String>,
 }
 
 /// A computation that is about to run.
@@ -93,6 +106,20 @@ pub enum RegistryError {
         /// All differences.
         changes: Vec<Change>,
     },
+    /// A sink's file belongs to another pipeline on the same data directory.
+    #[error(
+        "sink {sink} of pipeline {pipeline} would append to {path}, which pipeline {owner} writes; give it a file of its own"
+    )]
+    SinkTaken {
+        /// The pipeline.
+        pipeline: String,
+        /// The sink.
+        sink: String,
+        /// The file.
+        path: String,
+        /// The pipeline that writes it.
+        owner: String,
+    },
     /// Another process registered the pipeline at the same time.
     #[error("pipeline {pipeline} was registered by another process at the same time; try again")]
     Contended {
@@ -112,7 +139,7 @@ struct PipelineRow {
     streams: BTreeMap<String, StreamId>,
 }
 
-/// The row of a source (by its identity) or of a computation (by its intent).
+/// The row of a source (by its identity), a computation or a sink (by their intents).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NodeRow<T> {
     pub(super) partitions: Vec<PartitionId>,
@@ -127,6 +154,7 @@ pub(super) struct NodeRow<T> {
 pub(super) struct KnownNodes {
     pub(super) sources: BTreeMap<String, NodeRow<String>>,
     pub(super) computations: BTreeMap<String, NodeRow<ComputationIntent>>,
+    pub(super) sinks: BTreeMap<String, NodeRow<SinkIntent>>,
 }
 
 impl Registration {
@@ -148,7 +176,9 @@ impl Registration {
         let known = KnownNodes {
             sources: read_rows(storage, pipeline, SOURCE)?,
             computations: read_rows(storage, pipeline, COMPUTATION)?,
+            sinks: read_rows(storage, pipeline, SINK)?,
         };
+        refuse_taken_sinks(storage, pipeline, intent)?;
         let misread = state_version_changes(&known, intent);
         if !misread.is_empty() {
             return Err(RegistryError::StateVersions {
@@ -250,6 +280,10 @@ impl Registration {
             let key = node_key(&self.pipeline, COMPUTATION, name);
             change.writes.push((key, Some(encode(row))));
         }
+        for (name, row) in &self.nodes.sinks {
+            let key = node_key(&self.pipeline, SINK, name);
+            change.writes.push((key, Some(encode(row))));
+        }
         match storage.commit_catalog(&change)? {
             CatalogOutcome::Committed => Ok(()),
             CatalogOutcome::Refused => Err(RegistryError::Contended {
@@ -292,6 +326,14 @@ fn number_nodes(
         };
         nodes.computations.insert(name.clone(), row);
     }
+    for (name, sink) in &intent.sinks {
+        let row = NodeRow {
+            partitions: Vec::new(),
+            last: sink.clone(),
+            removed_in: None,
+        };
+        nodes.sinks.insert(name.clone(), row);
+    }
     let gone = |removed_in: &mut Option<u64>| *removed_in = removed_in.or(Some(deployment));
     for (name, row) in &mut nodes.sources {
         if !intent.sources.contains_key(name) {
@@ -303,7 +345,43 @@ fn number_nodes(
             gone(&mut row.removed_in);
         }
     }
+    for (name, row) in &mut nodes.sinks {
+        if !intent.sinks.contains_key(name) {
+            gone(&mut row.removed_in);
+        }
+    }
     Ok(nodes)
+}
+
+/// Refuses a sink whose file another pipeline of this data directory writes: a pipeline that was
+/// renamed begins anew, and would write all its rows a second time.
+fn refuse_taken_sinks(
+    storage: &dyn Storage,
+    pipeline: &str,
+    intent: &Intent,
+) -> Result<(), RegistryError> {
+    for (key, value) in storage.scan_catalog(&[keys::CATALOG_PIPELINE])? {
+        let name_and_rest = &key[1..];
+        let Some(end) = name_and_rest.iter().position(|byte| *byte == 0) else {
+            continue;
+        };
+        let (owner, rest) = (&name_and_rest[..end], &name_and_rest[end + 1..]);
+        if owner == pipeline.as_bytes() || !rest.starts_with(SINK.as_bytes()) {
+            continue;
+        }
+        let owner = String::from_utf8_lossy(owner).into_owned();
+        let theirs: NodeRow<SinkIntent> = decode(&owner, &value)?;
+        let is_same = |ours: &SinkIntent| ours.path.is_some() && ours.path == theirs.last.path;
+        if let Some((sink, ours)) = intent.sinks.iter().find(|(_, ours)| is_same(ours)) {
+            return Err(RegistryError::SinkTaken {
+                pipeline: pipeline.to_owned(),
+                sink: sink.clone(),
+                path: ours.path.clone().unwrap_or_default(),
+                owner,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// The partitions that a node had, and new ones up to `count`.
@@ -378,6 +456,7 @@ mod tests {
         Intent {
             computations: BTreeMap::from([("delays".to_owned(), computation)]),
             sources: BTreeMap::from([("departures".to_owned(), source.to_owned())]),
+            sinks: BTreeMap::new(),
             streams: vec!["departures".to_owned(), "statistics".to_owned()],
         }
     }
@@ -458,6 +537,37 @@ mod tests {
         );
         assert!(register(&storage, "a", &intent("{}", "file x", 1)).is_empty());
         assert_eq!(partitions(&without_computations()), before);
+    }
+
+    fn with_sink(path: &str) -> Intent {
+        let sink = SinkIntent {
+            identity: format!("file {path} of statistics"),
+            path: Some(path.to_owned()),
+        };
+        Intent {
+            sinks: BTreeMap::from([("out".to_owned(), sink)]),
+            ..intent("{}", "file x", 1)
+        }
+    }
+
+    #[test]
+    fn a_sink_that_moves_is_a_change() {
+        let storage = MemoryStorage::default();
+        register(&storage, "a", &with_sink("/out/1"));
+        assert_eq!(
+            register(&storage, "a", &with_sink("/out/2")),
+            ["sink out: was file /out/1 of statistics, now file /out/2 of statistics"]
+        );
+    }
+
+    #[test]
+    fn a_file_that_another_pipeline_writes_is_refused() {
+        let storage = MemoryStorage::default();
+        register(&storage, "a", &with_sink("/out/1"));
+        let refused = Registration::draft(&storage, "b", &with_sink("/out/1"));
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("/out/1, which pipeline a writes"), "{text}");
+        assert!(Registration::draft(&storage, "b", &with_sink("/out/2")).is_ok());
     }
 
     #[test]

@@ -126,7 +126,9 @@ impl AnnouncedJob {
         tracing::debug!(job = plan.name, head = %head.epoch, "job opened");
         let input = match plan.input {
             InputPlan::Source(source) => {
-                let input = SourceInput::new(plan.name.clone(), source);
+                let partition = plan.lease.partition;
+                let position = rows::read_source_position(&*context.storage, partition)?;
+                let input = SourceInput::new(plan.name.clone(), source, position);
                 context.progress.source_opened(input.progress());
                 JobInput::Source(input)
             }
@@ -215,6 +217,9 @@ impl Job {
     /// nothing more to read for now.
     fn take_items(&mut self, epoch: &mut OpenEpoch) -> Result<(), JobError> {
         while let Some(room) = epoch.room() {
+            if self.board.is_stopped() {
+                return Ok(());
+            }
             let input = match &mut self.input {
                 JobInput::Source(source) => match source.next(room) {
                     Ok(input) => input,
@@ -375,6 +380,7 @@ impl Job {
         }
         match &mut self.input {
             JobInput::Source(source) => {
+                source.committed();
                 self.progress.source_advanced(rows, source.bytes_advanced());
             }
             JobInput::Lanes(lanes) => lanes.committed(&self.board),
@@ -403,7 +409,12 @@ impl Job {
         if !self.board.are_covered(self.lanes_written.keys().copied()) {
             return Ok(JobStep::Idle);
         }
-        if self.lanes_written.values().any(|kept| !kept.is_empty()) {
+        let has_chunks = self.lanes_written.values().any(|kept| !kept.is_empty());
+        let has_moved = match &self.input {
+            JobInput::Source(source) => source.has_moved(),
+            JobInput::Lanes(_) => false,
+        };
+        if has_chunks || has_moved {
             self.commit(OpenEpoch::new(self.identity, self.limits))?;
         }
         Ok(JobStep::Ended(JobEnd::Finished))
