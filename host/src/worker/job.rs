@@ -210,6 +210,7 @@ impl Job {
     /// nothing more to read for now.
     fn take_items(&mut self, epoch: &mut OpenEpoch) -> Result<(), JobError> {
         while let Some(room) = epoch.room() {
+            let room = room.at_most_rows(self.chain.suggested_rows());
             let input = match &mut self.input {
                 JobInput::Source(source) => source.next(room).map_err(JobError::Source)?,
                 JobInput::Lanes(lanes) => lanes.next(room, &*self.storage, &self.board)?,
