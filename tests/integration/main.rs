@@ -15,3 +15,5 @@ mod partitions;
 mod run;
 // What guests can do, and what becomes of those that try more.
 mod sandbox;
+// What fails is one item, and no result depends on how batches are cut.
+mod verdicts;

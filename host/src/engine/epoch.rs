@@ -199,6 +199,16 @@ pub struct BatchRoom {
     pub bytes: usize,
 }
 
+impl BatchRoom {
+    /// The same room for no more than this many items.
+    pub fn at_most_rows(self, rows: usize) -> BatchRoom {
+        BatchRoom {
+            rows: self.rows.min(rows),
+            ..self
+        }
+    }
+}
+
 /// The checksum of all that an epoch hands on: whole chunks, then whole file appends.
 fn output_checksum(
     chunks: &BTreeMap<LaneId, ChunkMessages>,

@@ -94,6 +94,15 @@ impl StreamMessages {
         self.payloads.push(payload);
     }
 
+    /// Removes every message that does not go back to an item before `root`.
+    pub fn keep_before(&mut self, root: u32) {
+        let count = self.roots.partition_point(|of_message| *of_message < root);
+        self.roots.truncate(count);
+        self.keys.truncate(count);
+        self.event_times.truncate(count);
+        self.payloads.truncate(count);
+    }
+
     /// Bytes of key and payload of message `index`.
     pub fn size_bytes(&self, index: usize) -> usize {
         self.keys.get(index).len() + self.payloads.get(index).len()
@@ -216,6 +225,20 @@ mod tests {
             &mut streams,
         );
         assert_eq!(streams[0].event_times, [40]);
+    }
+
+    #[test]
+    fn messages_of_later_roots_can_be_removed() {
+        let mut stream = StreamMessages::default();
+        for (root, payload) in [(0, "a"), (2, "b1"), (2, "b2"), (3, "c")] {
+            stream.push(root, b"k", 0, payload.as_bytes());
+        }
+        stream.keep_before(3);
+        assert_eq!(payloads(&stream), ["a", "b1", "b2"]);
+        stream.keep_before(2);
+        assert_eq!((payloads(&stream), stream.keys.len()), (vec!["a"], 1));
+        stream.keep_before(0);
+        assert!(stream.is_empty() && stream.payloads.bytes.is_empty());
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! is known of the call. Nothing else of the host looks into an error of wasmtime's.
 
 use crate::guest::column_fault::ColumnFault;
+use crate::guest::computation::ComputationSettings;
 use crate::guest::error::{CallReport, GuestError};
-use crate::types::pipeline::CallLimits;
 
 /// How a call ended that returned no effects, before it is joined with its report.
 #[derive(Debug)]
@@ -20,17 +20,35 @@ pub(super) enum CallFault {
     Failure { item: Option<u32>, reason: String },
 }
 
-impl CallFault {
-    /// The error of a call of `computation` that ended so.
+/// A call that returned no effects.
+#[derive(Debug)]
+pub(super) struct FailedCall {
+    pub(super) fault: CallFault,
+    pub(super) report: CallReport,
+}
+
+impl FailedCall {
+    /// The item that the guest named, as a hint where to cut the batch.
+    pub(super) fn hint(&self) -> Option<u32> {
+        match &self.fault {
+            CallFault::Failure { item, .. } => *item,
+            _ => None,
+        }
+    }
+
+    /// The error of a call with `item` of the batch alone, or of a call with no batch.
     pub(super) fn into_error(
         self,
-        computation: &str,
-        limits: &CallLimits,
-        report: CallReport,
+        settings: &ComputationSettings,
+        item: Option<u32>,
     ) -> GuestError {
-        let computation = computation.to_owned();
-        let report = Box::new(report);
-        match self {
+        let computation = settings.name.clone();
+        let limits = &settings.limits;
+        let report = Box::new(CallReport {
+            item,
+            ..self.report
+        });
+        match self.fault {
             CallFault::Panic { message } => GuestError::Panic {
                 computation,
                 message,
@@ -77,9 +95,8 @@ impl CallFault {
                 fault,
                 report,
             },
-            CallFault::Failure { item, reason } => GuestError::Failure {
+            CallFault::Failure { reason, .. } => GuestError::Failure {
                 computation,
-                item,
                 reason,
                 report,
             },

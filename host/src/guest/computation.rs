@@ -1,6 +1,7 @@
 //! A component in its place in a pipeline: judged, linked, described, ready to be called.
 //!
-//! Every call gets the same limits whatever its batch. By default it gets a fresh instance too; a
+//! Every call gets the same limits whatever its batch, and one that fails is repeated in parts until
+//! it passes or one item stands alone (`verdict.rs`). By default a call gets a fresh instance too; a
 //! kept one (policy `reuse`) saves its start, and any failure in it is repeated on a fresh one, so
 //! that the verdict never comes from an instance with a past.
 
@@ -9,18 +10,21 @@ use std::sync::Arc;
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
+use crate::guest::batch_size::BatchSize;
 use crate::guest::bindings::exports::tidelock::computation::computation as contract;
 use crate::guest::bindings::{Guest, GuestIndices};
-use crate::guest::call_fault::{self, CallFault};
+use crate::guest::call_fault::{self, CallFault, FailedCall};
 use crate::guest::columns;
 use crate::guest::component::Component;
-use crate::guest::cut::{self, CutDifference};
+use crate::guest::cut::CutBatch;
+use crate::guest::cut_difference::{self, CutDifference};
 use crate::guest::deadline;
 use crate::guest::description::take_description;
 use crate::guest::error::{CallReport, GuestError};
 use crate::guest::instances::InstanceSlot;
 use crate::guest::policy::{self, Verdicts};
 use crate::guest::runtime::GuestRuntime;
+use crate::guest::verdict::{CallFailure, Parts};
 use crate::guest::wasi::{GuestState, Outside};
 use crate::types::batch::{Batch, Description, Effects};
 use crate::types::pipeline::{CallLimits, Grants, InstancePolicy};
@@ -56,14 +60,17 @@ pub struct Computation {
     verdicts: Verdicts,
     description: Description,
     kept: Option<Instance>,
+    batch_size: BatchSize,
 }
 
-/// What a call that succeeded brings.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a batch that passed brings.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Call {
     /// What it wants done, checked.
     pub effects: Effects,
-    /// Fuel that it used.
+    /// In how many parts it passed; more than 1 after a failure of the whole.
+    pub parts: usize,
+    /// Fuel that it used, added up over the parts that passed.
     pub fuel: u64,
     /// What it printed, bounded.
     pub stdout: String,
@@ -132,6 +139,7 @@ impl Computation {
             verdicts,
             description,
             kept: None,
+            batch_size: BatchSize::unbounded(),
         })
     }
 
@@ -145,18 +153,33 @@ impl Computation {
         &self.verdicts
     }
 
-    /// Runs one batch. The same batch may be run again at will. The calling thread must not drive
-    /// asynchronous tasks.
+    /// How many items the next batch should have at most, so that it passes at once: judged by the
+    /// fuel of the calls so far. At least 1. Results do not depend on it.
+    pub fn suggested_rows(&self) -> usize {
+        self.batch_size.rows()
+    }
+
+    /// Runs one batch. When the call fails it is repeated in parts on fresh instances, so that the
+    /// effects, or the item that fails, do not depend on how large batches are. The same batch may
+    /// be run again at will. The calling thread must not drive asynchronous tasks.
     ///
     /// # Errors
     ///
-    /// How the call failed; see [`GuestError::is_verdict`].
+    /// How the first item that fails did so alone ([`GuestError::item`] names it),
+    /// [`GuestError::PartsTooLarge`], or why no instance could be made.
     pub fn process(&mut self, batch: &Batch) -> Result<Call, GuestError> {
+        let call = self.process_whole_or_in_parts(batch)?;
+        let fuel_limit = self.settings.limits.fuel;
+        self.batch_size
+            .learn(batch.item_count(), call.parts, call.fuel, fuel_limit);
+        Ok(call)
+    }
+
+    fn process_whole_or_in_parts(&mut self, batch: &Batch) -> Result<Call, GuestError> {
         if let Some(mut instance) = self.kept.take() {
-            let answer = self.call(&mut instance, batch);
-            if answer.is_ok() {
+            if let Ok(call) = self.call(&mut instance, batch) {
                 self.kept = Some(instance);
-                return answer;
+                return Ok(call);
             }
             tracing::debug!(
                 computation = self.settings.name,
@@ -164,12 +187,40 @@ impl Computation {
             );
         }
         let mut instance = self.start()?;
-        let answer = self.call(&mut instance, batch);
-        let may_keep = answer.is_ok() && self.settings.instance == InstancePolicy::Reuse;
-        if may_keep && self.runtime.slots().keep(&mut instance.slot) {
-            self.kept = Some(instance);
+        let failed = match self.call(&mut instance, batch) {
+            Ok(call) => {
+                let may_keep = self.settings.instance == InstancePolicy::Reuse;
+                if may_keep && self.runtime.slots().keep(&mut instance.slot) {
+                    self.kept = Some(instance);
+                }
+                return Ok(call);
+            }
+            Err(failed) => failed,
+        };
+        // Its place in the pool is needed for the parts.
+        drop(instance);
+        match batch.item_count() {
+            0 => Err(failed.into_error(&self.settings, None)),
+            1 => Err(failed.into_error(&self.settings, Some(0))),
+            item_count => {
+                let parts = Parts::halves(item_count, failed.hint());
+                let fault = failed.into_error(&self.settings, None);
+                tracing::debug!(
+                    computation = self.settings.name,
+                    items = item_count,
+                    fault = %fault,
+                    "call failed, repeated in parts"
+                );
+                self.run_parts(batch, parts)
+            }
         }
-        answer
+    }
+
+    /// The items of a batch before `item`, with their keys and those keys' states.
+    pub fn items_before(&self, batch: &Batch, item: u32) -> Batch {
+        CutBatch::new(batch, &self.description)
+            .part(0..item as usize)
+            .batch
     }
 
     /// Runs a batch again in two parts, cut before item `at`, and compares their effects with those
@@ -178,34 +229,36 @@ impl Computation {
     ///
     /// # Errors
     ///
-    /// [`GuestError::DependsOnCut`] when they differ, or [`GuestError::Deadline`] when a part ran
-    /// into the deadline, which proves nothing.
+    /// [`GuestError::DependsOnCut`] when they differ. Anything else proves nothing:
+    /// [`GuestError::Deadline`] when a part ran into the deadline, or why no instance could be made.
     pub fn verify_cut(&self, batch: &Batch, whole: &Effects, at: usize) -> Result<(), GuestError> {
-        let (first, mut second) = cut::split(batch, at);
         let differ = |difference| GuestError::DependsOnCut {
             computation: self.settings.name.clone(),
             difference,
         };
-        let failed = |error: GuestError| match error {
-            GuestError::Deadline { .. } => error,
-            error => differ(CutDifference::failed(&error)),
-        };
-        // On fresh instances, so that it is the cut and not an instance's past that differs.
-        let run = |part: &Batch| {
-            self.start()
-                .and_then(|mut instance| self.call(&mut instance, part))
-        };
-        let of_first = run(&first).map_err(failed)?.effects;
-        second.states = cut::carry(&first.states, &of_first);
-        let of_second = run(&second).map_err(failed)?.effects;
-        cut::compare(batch, whole, (&first, &of_first), (&second, &of_second)).map_err(differ)
+        let parts = Parts::cut_at(batch.item_count(), at);
+        match self.run_parts(batch, parts) {
+            Ok(call) => cut_difference::compare(batch, whole, &call.effects).map_err(differ),
+            Err(error) if error.is_verdict() => Err(differ(CutDifference::failed(&error))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs a batch in parts, each on a fresh instance, so that nothing but the cut differs.
+    fn run_parts(&self, batch: &Batch, parts: Parts) -> Result<Call, GuestError> {
+        let batch = CutBatch::new(batch, &self.description);
+        parts.run(batch, &self.settings, |part| {
+            let mut instance = self.start().map_err(CallFailure::NotOfTheBatch)?;
+            self.call(&mut instance, part)
+                .map_err(|failed| CallFailure::OfTheBatch(Box::new(failed)))
+        })
     }
 
     fn start(&self) -> Result<Instance, GuestError> {
         start(&self.runtime, &self.prepared, &self.settings, &self.outside)
     }
 
-    fn call(&self, instance: &mut Instance, batch: &Batch) -> Result<Call, GuestError> {
+    fn call(&self, instance: &mut Instance, batch: &Batch) -> Result<Call, FailedCall> {
         let limits = &self.settings.limits;
         let states = columns::lend_states(batch);
         let lent = columns::lend_batch(batch, &states);
@@ -216,11 +269,12 @@ impl Computation {
         match answer.and_then(|answer| self.take_answer(answer, batch)) {
             Ok(effects) => Ok(Call {
                 effects,
+                parts: 1,
                 fuel: report.fuel,
                 stdout: report.stdout,
                 stderr: report.stderr,
             }),
-            Err(fault) => Err(fault.into_error(&self.settings.name, limits, report)),
+            Err(fault) => Err(FailedCall { fault, report }),
         }
     }
 
@@ -327,7 +381,7 @@ fn describe(
         guest.call_describe(store)
     });
     let described =
-        answer.map_err(|fault| fault.into_error(&settings.name, &settings.limits, report))?;
+        answer.map_err(|fault| FailedCall { fault, report }.into_error(settings, None))?;
     take_description(described).map_err(|finding| GuestError::DescriptionInvalid {
         computation: settings.name.clone(),
         finding,
@@ -370,7 +424,7 @@ fn start(
             computation: settings.name.clone(),
             reason: fault.to_string(),
         },
-        fault => fault.into_error(&settings.name, &settings.limits, report),
+        fault => FailedCall { fault, report }.into_error(settings, None),
     })?;
     // The types of the exports are compared with the contract's here.
     let guest = prepared.exports.load(&mut store, &started);
@@ -405,6 +459,7 @@ fn run<R>(
     };
     let (stdout, stderr) = store.data().take_prints();
     let mut report = CallReport {
+        item: None,
         fuel: limits.fuel.saturating_sub(left),
         backtrace: String::new(),
         stdout,

@@ -1,323 +1,312 @@
-//! Whether effects depend on where a batch was cut. Purity alone does not promise that they don't:
-//! a guest can number the messages of a batch, or keep something from one to the next outside of
-//! its state.
+//! A batch cut into parts, each a run of its items, and what the parts want done put together
+//! again, as the whole would have said it.
 //!
-//! A batch is cut in two, the state of the first half carried to the second, and what both halves
-//! want done is compared with what the whole wanted. Not compared are fuel, prints and log lines,
-//! and rows that change nothing.
+//! **Invariant:** a part knows nothing of how the batch was cut: it has its own items, the keys that
+//! they point to and those keys' states after all items before, and nothing else. So an item that
+//! stands alone makes the same call whatever batch it came in.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::ops::Range;
 
-use crate::types::batch::{Batch, Effects, StateColumn, Timestamp};
+use crate::guest::cut_difference::item_event_time;
+use crate::types::batch::{
+    Batch, Description, Effects, LogLevel, LogLine, MessageColumns, OutputColumns, StateColumn,
+    TimeDomain, TimerColumns, Timestamp,
+};
+use crate::types::column::Column;
 
-/// The first difference between a batch's effects and those of its halves.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CutDifference {
-    what: String,
-    whole: Option<String>,
-    halves: Option<String>,
+/// A batch that is run part by part, in the order of its items.
+pub(super) struct CutBatch<'a> {
+    batch: &'a Batch,
+    description: &'a Description,
+    /// For each declared state the values that the batch came with, by key.
+    states: Vec<BTreeMap<u32, &'a [u8]>>,
+    /// For each declared state the values that the parts so far gave, by key; empty ones delete.
+    changes: Vec<BTreeMap<u32, Vec<u8>>>,
+    outputs: OutputColumns,
+    timers: BTreeMap<TimerName, TimerWord>,
+    logs: Vec<LogLine>,
+    size_bytes: usize,
 }
 
-impl fmt::Display for CutDifference {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let or_none = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".to_owned());
-        write!(
-            formatter,
-            "{} is {} when the batch is whole and {} when it is cut",
-            self.what,
-            or_none(&self.whole),
-            or_none(&self.halves)
-        )
-    }
+/// One run of a batch's items, as a batch of its own.
+pub(super) struct Part {
+    /// What the guest is called with.
+    pub(super) batch: Batch,
+    /// For each of its keys the key's index in the whole batch; rising.
+    keys: Vec<u32>,
+    first_item: u32,
 }
 
-impl CutDifference {
-    /// Where the second run did not even succeed.
-    pub(super) fn failed(error: &dyn fmt::Display) -> CutDifference {
-        CutDifference {
-            what: "the call".to_owned(),
-            whole: Some("successful".to_owned()),
-            halves: Some(format!("a failure ({error})")),
-        }
-    }
+/// What a timer is known by in its computation: key, timer stream, and the trigger time unless the
+/// stream goes by the system's clock, where one timer stands for each key.
+type TimerName = (u32, u16, Option<Timestamp>);
+
+/// The last word on a timer.
+enum TimerWord {
+    Set {
+        trigger_time: Timestamp,
+        event_time: Timestamp,
+    },
+    Cancel {
+        trigger_time: Timestamp,
+    },
 }
 
-/// The items before `at`, and those from it on. Keys and states are whole in both; whoever runs the
-/// second half carries the first half's states there.
-pub(super) fn split(batch: &Batch, at: usize) -> (Batch, Batch) {
-    let (mut first, mut second) = (batch.clone(), batch.clone());
-    let mut at = at;
-    let mut cut = |count: usize| {
-        let here = at.min(count);
-        at -= here;
-        here
-    };
-
-    let timers = cut(batch.timers.streams.len());
-    cut_list(
-        &mut first.timers.streams,
-        &mut second.timers.streams,
-        timers,
-    );
-    cut_list(&mut first.timers.keys, &mut second.timers.keys, timers);
-    cut_list(
-        &mut first.timers.trigger_times,
-        &mut second.timers.trigger_times,
-        timers,
-    );
-    cut_list(
-        &mut first.timers.event_times,
-        &mut second.timers.event_times,
-        timers,
-    );
-
-    let messages = cut(batch.messages.streams.len());
-    cut_list(
-        &mut first.messages.streams,
-        &mut second.messages.streams,
-        messages,
-    );
-    cut_list(
-        &mut first.messages.keys,
-        &mut second.messages.keys,
-        messages,
-    );
-    cut_list(
-        &mut first.messages.event_times,
-        &mut second.messages.event_times,
-        messages,
-    );
-    let payloads = &batch.messages.payloads;
-    first.messages.payloads = (0..messages).map(|row| payloads.get(row)).collect();
-    second.messages.payloads = (messages..payloads.len())
-        .map(|row| payloads.get(row))
-        .collect();
-
-    let visits = cut(batch.visits.len());
-    cut_list(&mut first.visits, &mut second.visits, visits);
-    (first, second)
-}
-
-fn cut_list<T>(first: &mut Vec<T>, second: &mut Vec<T>, at: usize) {
-    first.truncate(at);
-    second.drain(..at);
-}
-
-/// States as they are after `effects`: what a following batch with the same keys begins with.
-pub(super) fn carry(states: &[StateColumn], effects: &Effects) -> Vec<StateColumn> {
-    let mut carried = Vec::with_capacity(states.len());
-    for (index, state) in states.iter().enumerate() {
-        let mut column = StateColumn::default();
-        for (key, value) in final_state(state, effects.states.get(index)) {
-            column.keys.push(key);
-            column.values.push(value);
-        }
-        carried.push(column);
-    }
-    carried
-}
-
-/// Compares what a batch wanted done whole and in halves.
-///
-/// # Errors
-///
-/// The first difference.
-pub(super) fn compare(
-    batch: &Batch,
-    whole: &Effects,
-    first: (&Batch, &Effects),
-    second: (&Batch, &Effects),
-) -> Result<(), CutDifference> {
-    compare_outputs(batch, whole, first, second)?;
-    let halfway = carry(&batch.states, first.1);
-    for (index, state) in batch.states.iter().enumerate() {
-        let whole = final_state(state, whole.states.get(index));
-        let halves = final_state(&halfway[index], second.1.states.get(index));
-        compare_maps(&format!("state {index} of key"), &whole, &halves, |value| {
-            text(value)
-        })?;
-    }
-    let mut timers = net_timers(first.1);
-    timers.extend(net_timers(second.1));
-    compare_maps(
-        "timer (key, stream, trigger)",
-        &net_timers(whole),
-        &timers,
-        |set| match set {
-            Some(event_time) => format!("set with event time {event_time}"),
-            None => "cancelled".to_owned(),
-        },
-    )
-}
-
-fn compare_outputs(
-    batch: &Batch,
-    whole: &Effects,
-    first: (&Batch, &Effects),
-    second: (&Batch, &Effects),
-) -> Result<(), CutDifference> {
-    let whole = outputs(batch, whole);
-    let mut halves = outputs(first.0, first.1);
-    halves.extend(outputs(second.0, second.1));
-    // The parents of the second half count from its own beginning; outputs are compared in order,
-    // and an order by parent is the same in both.
-    for row in 0..whole.len().max(halves.len()) {
-        let (whole, halves) = (whole.get(row), halves.get(row));
-        if whole != halves {
-            return Err(CutDifference {
-                what: format!("output {row}"),
-                whole: whole.map(Output::to_string),
-                halves: halves.map(Output::to_string),
-            });
-        }
-    }
-    Ok(())
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Output<'a> {
-    stream: u16,
-    key: &'a [u8],
-    event_time: Option<Timestamp>,
-    payload: &'a [u8],
-}
-
-impl fmt::Display for Output<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "{} on stream {} with key {}",
-            text(self.payload),
-            self.stream,
-            text(self.key)
-        )
-    }
-}
-
-/// Outputs in the order of the items that caused them, with the event times that they get.
-fn outputs<'a>(batch: &Batch, effects: &'a Effects) -> Vec<Output<'a>> {
-    let columns = &effects.outputs;
-    let mut rows: Vec<usize> = (0..columns.streams.len()).collect();
-    rows.sort_by_key(|row| columns.parents[*row]);
-    let output = |row: usize| Output {
-        stream: columns.streams[row],
-        key: columns.keys.get(row),
-        event_time: match columns.event_times.get(row) {
-            Some(event_time) => Some(*event_time),
-            None => item_event_time(batch, columns.parents[row] as usize),
-        },
-        payload: columns.payloads.get(row),
-    };
-    rows.into_iter().map(output).collect()
-}
-
-fn item_event_time(batch: &Batch, item: usize) -> Option<Timestamp> {
-    let timers = &batch.timers.event_times;
-    let from_timer = timers.get(item).copied();
-    from_timer.or_else(|| {
-        let message = item.checked_sub(timers.len())?;
-        batch.messages.event_times.get(message).copied()
-    })
-}
-
-/// The values after the effects, by key; an empty value in effects deletes.
-fn final_state<'a>(
-    before: &'a StateColumn,
-    effects: Option<&'a StateColumn>,
-) -> BTreeMap<u32, &'a [u8]> {
-    let mut values: BTreeMap<u32, &[u8]> = rows(before).collect();
-    for (key, value) in effects.into_iter().flat_map(rows) {
-        match value.is_empty() {
-            true => values.remove(&key),
-            false => values.insert(key, value),
+impl<'a> CutBatch<'a> {
+    pub(super) fn new(batch: &'a Batch, description: &'a Description) -> CutBatch<'a> {
+        let by_key = |state: &'a StateColumn| -> BTreeMap<u32, &'a [u8]> {
+            state
+                .keys
+                .iter()
+                .copied()
+                .zip(state.values.iter())
+                .collect()
         };
-    }
-    values
-}
-
-fn rows(state: &StateColumn) -> impl Iterator<Item = (u32, &[u8])> {
-    state.keys.iter().copied().zip(state.values.iter())
-}
-
-/// What is wanted of each timer: its event time when it is set, `None` when it is cancelled.
-fn net_timers(effects: &Effects) -> BTreeMap<(u32, u16, Timestamp), Option<Timestamp>> {
-    let (set, cancel) = (&effects.set_timers, &effects.cancel_timers);
-    let mut net = BTreeMap::new();
-    for (row, key) in set.keys.iter().enumerate() {
-        let timer = (*key, set.streams[row], set.trigger_times[row]);
-        net.insert(timer, Some(set.event_times[row]));
-    }
-    for (row, key) in cancel.keys.iter().enumerate() {
-        net.insert((*key, cancel.streams[row], cancel.trigger_times[row]), None);
-    }
-    net
-}
-
-fn compare_maps<K, V>(
-    what: &str,
-    whole: &BTreeMap<K, V>,
-    halves: &BTreeMap<K, V>,
-    show: impl Fn(&V) -> String,
-) -> Result<(), CutDifference>
-where
-    K: Ord + fmt::Debug,
-    V: PartialEq,
-{
-    for key in whole.keys().chain(halves.keys()) {
-        if whole.get(key) != halves.get(key) {
-            return Err(CutDifference {
-                what: format!("{what} {key:?}"),
-                whole: whole.get(key).map(&show),
-                halves: halves.get(key).map(&show),
-            });
+        CutBatch {
+            batch,
+            description,
+            states: batch.states.iter().map(by_key).collect(),
+            changes: vec![BTreeMap::new(); batch.states.len()],
+            outputs: OutputColumns::default(),
+            timers: BTreeMap::new(),
+            logs: Vec::new(),
+            size_bytes: 0,
         }
     }
-    Ok(())
+
+    /// Bytes of all that the parts so far want done.
+    pub(super) fn size_bytes(&self) -> usize {
+        self.size_bytes
+    }
+
+    /// These items with their keys and the states that the parts so far left behind.
+    pub(super) fn part(&self, items: Range<usize>) -> Part {
+        let (timers, messages) = (&self.batch.timers, &self.batch.messages);
+        let timer_count = timers.streams.len();
+        let first_visit = timer_count + messages.streams.len();
+        let of_timers = within(&items, 0..timer_count);
+        let of_messages = within(&items, timer_count..first_visit);
+        let of_visits = within(&items, first_visit..self.batch.item_count());
+
+        let key_columns = [
+            &timers.keys[of_timers.clone()],
+            &messages.keys[of_messages.clone()],
+            &self.batch.visits[of_visits.clone()],
+        ];
+        let mut keys = key_columns.concat();
+        keys.sort_unstable();
+        keys.dedup();
+        let [timer_keys, message_keys, visits] = key_columns.map(|column| {
+            let index = |key: &u32| keys.binary_search(key).expect("collected above") as u32;
+            column.iter().map(index).collect::<Vec<u32>>()
+        });
+        let payloads = of_messages.clone().map(|row| messages.payloads.get(row));
+        let batch = Batch {
+            watermarks: self.batch.watermarks.clone(),
+            keys: keys
+                .iter()
+                .map(|key| self.batch.keys.get(*key as usize))
+                .collect(),
+            states: self.states_of(&keys),
+            timers: TimerColumns {
+                streams: timers.streams[of_timers.clone()].to_vec(),
+                keys: timer_keys,
+                trigger_times: timers.trigger_times[of_timers.clone()].to_vec(),
+                event_times: timers.event_times[of_timers].to_vec(),
+            },
+            messages: MessageColumns {
+                streams: messages.streams[of_messages.clone()].to_vec(),
+                keys: message_keys,
+                event_times: messages.event_times[of_messages].to_vec(),
+                payloads: payloads.collect(),
+            },
+            visits,
+        };
+        Part {
+            batch,
+            keys,
+            first_item: items.start as u32,
+        }
+    }
+
+    fn states_of(&self, keys: &[u32]) -> Vec<StateColumn> {
+        let mut columns = vec![StateColumn::default(); self.states.len()];
+        for (state, column) in columns.iter_mut().enumerate() {
+            for (index, key) in (0..).zip(keys) {
+                let changed = self.changes[state].get(key).map(Vec::as_slice);
+                let before = || self.states[state].get(key).copied();
+                match changed.or_else(before) {
+                    None | Some([]) => {}
+                    Some(value) => {
+                        column.keys.push(index);
+                        column.values.push(value);
+                    }
+                }
+            }
+        }
+        columns
+    }
+
+    /// Takes in what the next part wants done. It has been checked against the part.
+    pub(super) fn add(&mut self, part: &Part, effects: Effects) {
+        self.size_bytes += size_bytes(&effects);
+        self.add_outputs(part, &effects.outputs);
+        for (changes, column) in self.changes.iter_mut().zip(&effects.states) {
+            for (key, value) in column.keys.iter().zip(column.values.iter()) {
+                changes.insert(part.keys[*key as usize], value.to_vec());
+            }
+        }
+        self.add_timers(part, &effects.set_timers, &effects.cancel_timers);
+        self.logs
+            .extend(effects.logs.into_iter().map(|line| LogLine {
+                item: line.item.map(|item| part.first_item + item),
+                ..line
+            }));
+    }
+
+    fn add_outputs(&mut self, part: &Part, outputs: &OutputColumns) {
+        let into = &mut self.outputs;
+        let earlier_count = into.streams.len();
+        let parents = outputs.parents.iter().map(|item| part.first_item + item);
+        into.parents.extend(parents);
+        into.streams.extend(&outputs.streams);
+        append(&mut into.keys, &outputs.keys);
+        append(&mut into.payloads, &outputs.payloads);
+
+        // No event times at all stand for those of the parents, so they are spelled out as soon as
+        // one part has its own.
+        if into.event_times.is_empty() && outputs.event_times.is_empty() {
+            return;
+        }
+        // Visits have no event time to hand on.
+        let inherited =
+            |parent: &u32| item_event_time(self.batch, *parent as usize).unwrap_or_default();
+        let spelled_out = into.event_times.len()..earlier_count;
+        let earlier = into.parents[spelled_out].iter().map(inherited);
+        into.event_times.extend(earlier.collect::<Vec<_>>());
+        into.event_times.extend(&outputs.event_times);
+        let rest = into.parents[into.event_times.len()..].iter().map(inherited);
+        into.event_times.extend(rest.collect::<Vec<_>>());
+    }
+
+    fn add_timers(&mut self, part: &Part, set: &TimerColumns, cancel: &TimerColumns) {
+        for (row, stream) in set.streams.iter().enumerate() {
+            let (key, trigger_time) = (set.keys[row], set.trigger_times[row]);
+            let name = self.timer_name(part, key, *stream, trigger_time);
+            let event_time = set.event_times[row];
+            self.timers.insert(
+                name,
+                TimerWord::Set {
+                    trigger_time,
+                    event_time,
+                },
+            );
+        }
+        for (row, stream) in cancel.streams.iter().enumerate() {
+            let (key, trigger_time) = (cancel.keys[row], cancel.trigger_times[row]);
+            let name = self.timer_name(part, key, *stream, trigger_time);
+            self.timers.insert(name, TimerWord::Cancel { trigger_time });
+        }
+    }
+
+    fn timer_name(&self, part: &Part, key: u32, stream: u16, trigger_time: Timestamp) -> TimerName {
+        let named_by_trigger = match self.description.timers[stream as usize].time {
+            TimeDomain::EventTime => Some(trigger_time),
+            TimeDomain::SystemTime => None,
+        };
+        (part.keys[key as usize], stream, named_by_trigger)
+    }
+
+    /// What all parts want done, with the whole batch's indexes. Log lines are kept up to
+    /// `log_bytes_max` of text.
+    pub(super) fn finish(self, log_bytes_max: usize) -> Effects {
+        let state_column = |changes: BTreeMap<u32, Vec<u8>>| StateColumn {
+            values: changes.values().map(Vec::as_slice).collect(),
+            keys: changes.into_keys().collect(),
+        };
+        let (mut set, mut cancel) = (TimerColumns::default(), TimerColumns::default());
+        for ((key, stream, _), word) in self.timers {
+            let (into, trigger_time) = match word {
+                TimerWord::Set {
+                    trigger_time,
+                    event_time,
+                } => {
+                    set.event_times.push(event_time);
+                    (&mut set, trigger_time)
+                }
+                TimerWord::Cancel { trigger_time } => (&mut cancel, trigger_time),
+            };
+            into.streams.push(stream);
+            into.keys.push(key);
+            into.trigger_times.push(trigger_time);
+        }
+        Effects {
+            outputs: self.outputs,
+            states: self.changes.into_iter().map(state_column).collect(),
+            set_timers: set,
+            cancel_timers: cancel,
+            logs: bounded_logs(self.logs, log_bytes_max),
+        }
+    }
 }
 
-/// How many bytes of a value a difference shows.
-const SHOWN_BYTES_MAX: usize = 80;
+/// The part of `items` that lies in `section`, counted from the section's beginning.
+fn within(items: &Range<usize>, section: Range<usize>) -> Range<usize> {
+    let place = |item: usize| item.clamp(section.start, section.end) - section.start;
+    place(items.start)..place(items.end)
+}
 
-fn text(bytes: &[u8]) -> String {
-    let shown = &bytes[..bytes.len().min(SHOWN_BYTES_MAX)];
-    let more = if shown.len() < bytes.len() { "..." } else { "" };
-    format!("\"{}{more}\"", shown.escape_ascii())
+fn append(column: &mut Column, values: &Column) {
+    for value in values.iter() {
+        column.push(value);
+    }
+}
+
+/// About what effects take in the host's memory.
+fn size_bytes(effects: &Effects) -> usize {
+    const ROW_BYTES: usize = 32;
+    let outputs = &effects.outputs;
+    let column = |column: &Column| column.bytes.len() + column.len() * ROW_BYTES;
+    let states = effects.states.iter().map(|state| column(&state.values));
+    let timer_count = effects.set_timers.streams.len() + effects.cancel_timers.streams.len();
+    let logs = effects.logs.iter().map(|line| line.text.len() + ROW_BYTES);
+    column(&outputs.keys)
+        + column(&outputs.payloads)
+        + states.sum::<usize>()
+        + timer_count * ROW_BYTES
+        + logs.sum::<usize>()
+}
+
+/// Each part's lines were bounded by themselves; together they may be no more than one call's.
+fn bounded_logs(mut lines: Vec<LogLine>, log_bytes_max: usize) -> Vec<LogLine> {
+    let mut size_bytes = 0;
+    let fits = |line: &&LogLine| {
+        size_bytes += line.text.len().max(1);
+        size_bytes <= log_bytes_max
+    };
+    let kept = lines.iter().take_while(fits).count();
+    let dropped_count = lines.len() - kept;
+    lines.truncate(kept);
+    if dropped_count > 0 {
+        lines.push(LogLine {
+            item: None,
+            level: LogLevel::Warn,
+            text: format!(
+                "{dropped_count} more lines, over the limit `log` of {log_bytes_max} bytes"
+            ),
+        });
+    }
+    lines
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::batch::{MessageColumns, OutputColumns, TimerColumns};
-    use crate::types::column::Column;
+    use crate::types::batch::{ComputationKind, TimerDeclaration};
 
     fn values(values: &[&[u8]]) -> Column {
         values.iter().copied().collect()
-    }
-
-    /// One timer and three messages on two keys, with one state.
-    fn batch() -> Batch {
-        Batch {
-            keys: values(&[b"a", b"b"]),
-            states: vec![StateColumn {
-                keys: vec![0],
-                values: values(&[b"old"]),
-            }],
-            timers: TimerColumns {
-                streams: vec![0],
-                keys: vec![1],
-                trigger_times: vec![9],
-                event_times: vec![9],
-            },
-            messages: MessageColumns {
-                streams: vec![0, 0, 1],
-                keys: vec![0, 1, 0],
-                event_times: vec![1, 2, 3],
-                payloads: values(&[b"x", b"yy", b"z"]),
-            },
-            visits: vec![1],
-            ..Batch::default()
-        }
     }
 
     fn state(keys: &[u32], new: &[&[u8]]) -> StateColumn {
@@ -327,96 +316,191 @@ mod tests {
         }
     }
 
-    fn output(parents: &[u32], payloads: &[&[u8]]) -> Effects {
+    /// One timer, three messages and a visit on three keys, with one state.
+    fn batch() -> Batch {
+        Batch {
+            watermarks: vec![4],
+            keys: values(&[b"a", b"b", b"c"]),
+            states: vec![state(&[0, 2], &[b"old", b"other"])],
+            timers: TimerColumns {
+                streams: vec![0],
+                keys: vec![1],
+                trigger_times: vec![9],
+                event_times: vec![9],
+            },
+            messages: MessageColumns {
+                streams: vec![0, 0, 1],
+                keys: vec![0, 2, 0],
+                event_times: vec![1, 2, 3],
+                payloads: values(&[b"x", b"yy", b"z"]),
+            },
+            visits: vec![1],
+        }
+    }
+
+    fn description(time: TimeDomain) -> Description {
+        Description {
+            kind: ComputationKind::Transform,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            states: Vec::new(),
+            timers: vec![TimerDeclaration {
+                name: "tick".to_owned(),
+                time,
+            }],
+        }
+    }
+
+    /// Runs both parts of the batch, cut before item 3, with these effects.
+    fn put_together(time: TimeDomain, first: Effects, second: Effects) -> Effects {
+        let (batch, description) = (batch(), description(time));
+        let mut cut = CutBatch::new(&batch, &description);
+        for (items, effects) in [(0..3, first), (3..5, second)] {
+            let part = cut.part(items);
+            cut.add(&part, effects);
+        }
+        cut.finish(10)
+    }
+
+    fn output(parents: &[u32], event_times: &[Timestamp]) -> Effects {
+        let names: Vec<String> = parents
+            .iter()
+            .map(|parent| format!("of {parent}"))
+            .collect();
         Effects {
             outputs: OutputColumns {
                 streams: vec![0; parents.len()],
                 parents: parents.to_vec(),
-                keys: payloads.iter().map(|_| b"k".as_slice()).collect(),
-                payloads: values(payloads),
+                keys: names.iter().map(String::as_bytes).collect(),
+                payloads: names.iter().map(String::as_bytes).collect(),
+                event_times: event_times.to_vec(),
                 ..OutputColumns::default()
             },
-            states: vec![StateColumn::default()],
             ..Effects::default()
         }
     }
 
-    fn differs(whole: &Effects, first: &Effects, second: &Effects) -> Option<String> {
-        let batch = batch();
-        let (before, after) = split(&batch, 2);
-        let difference = compare(&batch, whole, (&before, first), (&after, second)).err();
-        difference.map(|difference| difference.to_string())
-    }
-
-    #[test]
-    fn every_item_is_in_one_half() {
-        let batch = batch();
-        for at in 0..=batch.item_count() {
-            let (first, second) = split(&batch, at);
-            assert_eq!((first.item_count(), second.item_count()), (at, 5 - at));
+    fn states(column: StateColumn) -> Effects {
+        Effects {
+            states: vec![column],
+            ..Effects::default()
         }
-        let (first, second) = split(&batch, 2);
-        assert_eq!(first.timers.keys, [1]);
-        assert_eq!(first.messages.payloads, values(&[b"x"]));
-        assert_eq!(second.messages.payloads, values(&[b"yy", b"z"]));
-        assert_eq!(second.visits, [1]);
     }
 
     #[test]
-    fn states_are_carried_and_deleted() {
-        let mut effects = output(&[], &[]);
-        effects.states[0] = state(&[1, 0], &[b"new", b""]);
-        assert_eq!(carry(&batch().states, &effects), [state(&[1], &[b"new"])]);
+    fn every_item_is_in_one_part() {
+        let (batch, description) = (batch(), description(TimeDomain::EventTime));
+        let cut = CutBatch::new(&batch, &description);
+        for at in 0..=5 {
+            let (first, second) = (cut.part(0..at), cut.part(at..5));
+            assert_eq!(first.batch.item_count(), at);
+            assert_eq!(second.batch.item_count(), 5 - at);
+        }
+        assert_eq!(cut.part(0..5).batch, batch);
+        let (first, second) = (cut.part(0..2), cut.part(2..5));
+        assert_eq!(first.batch.timers.trigger_times, [9]);
+        assert_eq!(first.batch.messages.payloads, values(&[b"x"]));
+        assert_eq!(second.batch.messages.payloads, values(&[b"yy", b"z"]));
+        assert_eq!(second.batch.watermarks, [4]);
     }
 
     #[test]
-    fn outputs_are_compared_in_the_order_of_their_parents() {
-        let whole = output(&[3, 0], &[b"late", b"early"]);
-        let halves = (output(&[0], &[b"early"]), output(&[1], &[b"late"]));
-        assert_eq!(differs(&whole, &halves.0, &halves.1), None);
-        let other = output(&[1], &[b"other"]);
-        let difference = differs(&whole, &halves.0, &other).expect("they differ");
-        assert!(
-            difference.starts_with("output 1 is \"late\""),
-            "{difference}"
+    fn an_item_alone_has_its_own_key_and_state_only() {
+        let (batch, description) = (batch(), description(TimeDomain::EventTime));
+        let alone = CutBatch::new(&batch, &description).part(2..3).batch;
+        assert_eq!(alone.keys, values(&[b"c"]));
+        assert_eq!(alone.states, [state(&[0], &[b"other"])]);
+        assert_eq!(alone.messages.keys, [0]);
+    }
+
+    #[test]
+    fn states_are_carried_from_part_to_part_and_the_last_value_stands() {
+        let (batch, description) = (batch(), description(TimeDomain::EventTime));
+        let mut cut = CutBatch::new(&batch, &description);
+        // Keys of the first part: a, b. It deletes a's value and gives b one.
+        let first = cut.part(0..2);
+        cut.add(&first, states(state(&[0, 1], &[b"", b"new"])));
+        let second = cut.part(2..5);
+        assert_eq!(second.batch.keys, values(&[b"a", b"b", b"c"]));
+        assert_eq!(second.batch.states, [state(&[1, 2], &[b"new", b"other"])]);
+        cut.add(&second, states(state(&[1], &[b"newer"])));
+        assert_eq!(cut.finish(10).states, [state(&[0, 1], &[b"", b"newer"])]);
+    }
+
+    #[test]
+    fn outputs_follow_each_other_with_the_batchs_own_items_as_parents() {
+        let joined = put_together(
+            TimeDomain::EventTime,
+            output(&[2, 0], &[]),
+            output(&[0], &[]),
         );
-        let difference = differs(&whole, &halves.0, &output(&[], &[])).expect("they differ");
-        assert!(difference.ends_with("none when it is cut"), "{difference}");
-    }
-
-    #[test]
-    fn states_are_compared_by_what_they_end_as() {
-        let mut whole = output(&[], &[]);
-        whole.states[0] = state(&[0, 1], &[b"2", b"1"]);
-        let (mut first, mut second) = (output(&[], &[]), output(&[], &[]));
-        first.states[0] = state(&[0, 1], &[b"1", b"1"]);
-        second.states[0] = state(&[0], &[b"2"]);
-        assert_eq!(differs(&whole, &first, &second), None);
-        second.states[0] = state(&[0], &[b"3"]);
-        let difference = differs(&whole, &first, &second).expect("they differ");
-        assert!(
-            difference.starts_with("state 0 of key 0 is \"2\""),
-            "{difference}"
+        assert_eq!(joined.outputs.parents, [2, 0, 3]);
+        assert_eq!(
+            joined.outputs.payloads,
+            values(&[b"of 2", b"of 0", b"of 0"])
         );
+        assert!(joined.outputs.event_times.is_empty());
     }
 
     #[test]
-    fn the_last_word_on_a_timer_counts() {
-        let set = TimerColumns {
+    fn event_times_are_inherited_where_a_part_gives_none() {
+        let check = |first: Effects, second: Effects, expected: &[Timestamp]| {
+            let joined = put_together(TimeDomain::EventTime, first, second);
+            assert_eq!(joined.outputs.event_times, expected);
+        };
+        // Items 0, 2 and 3 have the event times 9, 2 and 3.
+        check(output(&[0, 2], &[]), output(&[0], &[70]), &[9, 2, 70]);
+        check(output(&[0, 2], &[50, 60]), output(&[0], &[]), &[50, 60, 3]);
+        check(output(&[], &[]), output(&[0], &[70]), &[70]);
+    }
+
+    #[test]
+    fn the_last_word_on_a_timer_stands() {
+        let timer = |trigger_time| TimerColumns {
             streams: vec![0],
             keys: vec![0],
-            trigger_times: vec![5],
+            trigger_times: vec![trigger_time],
             event_times: vec![1],
         };
-        let (mut first, mut second, mut whole) =
-            (output(&[], &[]), output(&[], &[]), output(&[], &[]));
-        first.set_timers = set.clone();
-        second.cancel_timers = TimerColumns {
-            event_times: Vec::new(),
-            ..set
+        let set = |trigger_time| Effects {
+            set_timers: timer(trigger_time),
+            ..Effects::default()
         };
-        whole.cancel_timers = second.cancel_timers.clone();
-        assert_eq!(differs(&whole, &first, &second), None);
-        assert!(differs(&first, &second, &output(&[], &[])).is_some());
+        let cancel = |trigger_time| Effects {
+            cancel_timers: TimerColumns {
+                event_times: Vec::new(),
+                ..timer(trigger_time)
+            },
+            ..Effects::default()
+        };
+        // Both parts have key a first.
+        let joined = put_together(TimeDomain::EventTime, set(5), cancel(5));
+        assert_eq!(joined.set_timers, TimerColumns::default());
+        assert_eq!(joined.cancel_timers.trigger_times, [5]);
+        let joined = put_together(TimeDomain::EventTime, cancel(5), set(5));
+        assert_eq!(joined.set_timers, timer(5));
+        assert_eq!(joined.cancel_timers, TimerColumns::default());
+        let joined = put_together(TimeDomain::EventTime, set(5), set(6));
+        assert_eq!(joined.set_timers.trigger_times, [5, 6]);
+        let joined = put_together(TimeDomain::SystemTime, set(5), set(6));
+        assert_eq!(joined.set_timers, timer(6));
+    }
+
+    #[test]
+    fn log_lines_speak_of_the_batchs_own_items_and_are_bounded() {
+        let logging = |text: &str| Effects {
+            logs: vec![LogLine {
+                item: Some(1),
+                level: LogLevel::Info,
+                text: text.to_owned(),
+            }],
+            ..Effects::default()
+        };
+        let joined = put_together(TimeDomain::EventTime, logging("early"), logging("late"));
+        let items: Vec<_> = joined.logs.iter().map(|line| line.item).collect();
+        assert_eq!(items, [Some(1), Some(4)]);
+        let joined = put_together(TimeDomain::EventTime, logging("early"), logging("too late"));
+        assert_eq!(joined.logs.len(), 2);
+        assert!(joined.logs[1].text.starts_with("1 more lines"));
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::guest::column_fault::ColumnFault;
-use crate::guest::cut::CutDifference;
+use crate::guest::cut_difference::CutDifference;
 use crate::guest::policy::Refusal;
 
 /// A guest can't be loaded, linked or described, or a call of it failed.
@@ -189,7 +189,7 @@ pub enum GuestError {
         report: Box<CallReport>,
     },
     /// The call ran into the safety net. It depends on the machine's load, so it is no verdict on
-    /// the batch.
+    /// the item, which is named all the same.
     #[error(
         "computation {computation}: the guest ran longer than {deadline:?}; lower `limits.fuel` so \
          that fuel ends it first, or raise `limits.deadline`"
@@ -234,22 +234,31 @@ pub enum GuestError {
         #[source]
         report: Box<CallReport>,
     },
-    /// The guest refused the batch.
+    /// The guest refused the item.
     #[error(
-        "computation {computation}: the guest failed{}: {reason}; this is the component's own \
-         answer, see what it documents",
-        .item.map_or(String::new(), |item| format!(" on item {item} of the batch"))
+        "computation {computation}: the guest failed: {reason}; this is the component's own \
+         answer, see what it documents"
     )]
     Failure {
         /// Name of the computation.
         computation: String,
-        /// The item that it names: a hint where to cut the batch.
-        item: Option<u32>,
         /// Its reason.
         reason: String,
         /// Of the failed call.
         #[source]
         report: Box<CallReport>,
+    },
+    /// A batch that fails as a whole passes in parts, and the host can't hold what they return.
+    #[error(
+        "computation {computation}: a batch had to be cut into parts, which together returned more \
+         than {limit_bytes} bytes; lower `max_rows_per_batch` and `max_rows_per_epoch`, or emit \
+         less for one message"
+    )]
+    PartsTooLarge {
+        /// Name of the computation.
+        computation: String,
+        /// The limit in bytes.
+        limit_bytes: usize,
     },
     /// The same messages have other effects when the batch is cut elsewhere.
     #[error(
@@ -288,26 +297,20 @@ impl GuestError {
             | GuestError::Limit { .. }
             | GuestError::Instantiation { .. }
             | GuestError::DescriptionInvalid { .. }
+            | GuestError::PartsTooLarge { .. }
             | GuestError::DependsOnCut { .. } => None,
         }
     }
 
-    /// Whether the batch brought it about, so that a half of the batch may pass.
-    pub fn is_of_the_batch(&self) -> bool {
-        self.report().is_some()
-    }
-
-    /// Whether the same call fails the same way on every machine. A deadline is no verdict.
+    /// Whether it is the verdict on an item: the same call fails the same way on every machine,
+    /// whatever batch the item came in. A deadline is none.
     pub fn is_verdict(&self) -> bool {
-        self.is_of_the_batch() && !matches!(self, GuestError::Deadline { .. })
+        self.item().is_some() && !matches!(self, GuestError::Deadline { .. })
     }
 
-    /// The item that the guest named, as a hint where to cut the batch.
+    /// The item of the batch that failed alone, after all items before it had passed.
     pub fn item(&self) -> Option<u32> {
-        match self {
-            GuestError::Failure { item, .. } => *item,
-            _ => None,
-        }
+        self.report().and_then(|report| report.item)
     }
 }
 
@@ -370,6 +373,8 @@ pub enum NotAComponent {
 /// What is known of a failed call. Shown below the error that it is the source of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallReport {
+    /// The item of the batch that stood alone in the call; `None` where the call had no batch.
+    pub item: Option<u32>,
     /// Fuel used until the failure.
     pub fuel: u64,
     /// Where the guest was, innermost first; empty when it had returned.

@@ -9,7 +9,8 @@
 //! - [`policy`]: which imported functions are offered, granted or refused, and why.
 //! - [`computation`]: a component with its settings, ready to be called.
 //! - `columns`: the one place that knows the layout of what crosses the boundary.
-//! - [`cut`]: whether effects depend on where a batch was cut.
+//! - `verdict`: from a batch that failed to the one item to blame; `cut`: a batch in parts.
+//! - [`cut_difference`]: whether effects depend on where a batch was cut.
 //! - [`error`], [`column_fault`]: what can go wrong, one variant for each situation.
 //!
 //! **Invariant:** a fresh instance remembers nothing of another call, and nothing that a guest is
@@ -19,6 +20,7 @@
 //! guest's print would block there, and tokio refuses that by a panic.
 
 mod artifacts;
+mod batch_size;
 mod bindings;
 mod call_fault;
 mod capture;
@@ -26,13 +28,15 @@ pub mod column_fault;
 mod columns;
 pub mod component;
 pub mod computation;
-pub mod cut;
+mod cut;
+pub mod cut_difference;
 mod deadline;
 mod description;
 pub mod error;
 mod instances;
 pub mod policy;
 pub mod runtime;
+mod verdict;
 mod wasi;
 
 pub use component::{Component, ImportedFunction};

@@ -69,6 +69,13 @@ impl Column {
         self.bytes.clear();
     }
 
+    /// Keeps the first `count` values.
+    pub fn truncate(&mut self, count: usize) {
+        self.ends.truncate(count);
+        let end = self.ends.last().map_or(0, |end| *end as usize);
+        self.bytes.truncate(end);
+    }
+
     /// Whether the ends never fall and the last one is the length of the bytes.
     pub fn is_well_formed(&self) -> bool {
         let last = self.ends.last().map_or(0, |end| *end as usize);
@@ -96,6 +103,17 @@ mod tests {
         let column: Column = values.into_iter().collect();
         assert!(column.is_well_formed());
         assert_eq!(column.iter().collect::<Vec<_>>(), values);
+    }
+
+    #[test]
+    fn a_truncated_column_is_its_beginning() {
+        let mut column: Column = [&b"ab"[..], b"", b"c"].into_iter().collect();
+        column.truncate(5);
+        assert_eq!(column.len(), 3);
+        column.truncate(1);
+        assert_eq!(column, [&b"ab"[..]].into_iter().collect());
+        column.truncate(0);
+        assert_eq!(column, Column::default());
     }
 
     #[test]

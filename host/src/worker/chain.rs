@@ -1,21 +1,25 @@
 //! A job's computations, run one behind the other on one batch of its input. Nothing here is
 //! stored: what the chain yields leaves it as messages of streams, in the order of the input.
+//!
+//! **Invariant:** the failure that a chain reports is that of the first item of the job's input that
+//! leads to one, and there of the first computation, as if the input had come item by item.
 
 use crate::engine::call::{map_batches, transform_batch};
 use crate::engine::epoch::OpenEpoch;
 use crate::engine::state::StateCache;
 use crate::engine::stream::{CallItems, InputMessages, StreamMessages, distribute, merge_by_root};
-use crate::guest::{Call, GuestError};
+use crate::guest::{Call, Computation, GuestError};
 use crate::storage::{Storage, StorageError, rows};
-use crate::types::batch::{Batch, LogLevel};
+use crate::types::batch::{Batch, Effects, LogLevel};
 use crate::types::ids::PartitionId;
 use crate::types::pipeline::EpochLimits;
+use crate::worker::cut_audit::CutAudit;
 use crate::worker::plan::{NodePlan, StreamPlan};
 
 /// The transform of a job, if it has one, and its maps.
 pub struct Chain {
-    transform: Option<(NodePlan, StateCache)>,
-    maps: Vec<NodePlan>,
+    transform: Option<(Node, StateCache)>,
+    maps: Vec<Node>,
     limits: EpochLimits,
     /// The messages of each of the job's streams that the current batch led to.
     streams: Vec<StreamMessages>,
@@ -23,13 +27,19 @@ pub struct Chain {
     leaving: Vec<usize>,
 }
 
+/// A computation in the chain.
+struct Node {
+    plan: NodePlan,
+    audit: Option<CutAudit>,
+}
+
 /// A computation failed on some item of the job's input.
 #[derive(Debug)]
 pub struct ChainFailure {
     /// The computation.
     pub computation: String,
-    /// The items of the job's input in question, as a range of indexes into the batch; one item
-    /// where the guest named it.
+    /// The items of the job's input in question, as a range of indexes into the batch: the one that
+    /// the verdict is on, or all of a call where there is no verdict.
     pub items: std::ops::Range<u32>,
     /// What went wrong.
     pub error: GuestError,
@@ -59,14 +69,17 @@ impl Chain {
         limits: EpochLimits,
         state_cache_bytes_max: usize,
     ) -> Chain {
-        let with_states = |node: NodePlan| {
-            let declared = &node.computation.description().states;
+        let with_states = |plan: NodePlan| {
+            let declared = &plan.computation.description().states;
             let names = declared.iter().map(|state| state.name.clone()).collect();
-            (node, StateCache::new(names, state_cache_bytes_max))
+            (
+                Node::new(plan),
+                StateCache::new(names, state_cache_bytes_max),
+            )
         };
         Chain {
             transform: transform.map(with_states),
-            maps,
+            maps: maps.into_iter().map(Node::new).collect(),
             limits,
             streams: vec![StreamMessages::default(); streams.len()],
             leaving: (0..streams.len())
@@ -75,7 +88,20 @@ impl Chain {
         }
     }
 
+    /// How many items the next batch of input should have at most; see
+    /// [`Computation::suggested_rows`]. The batches of maps are cut here.
+    pub fn suggested_rows(&self) -> usize {
+        let transform = self.transform.as_ref();
+        transform.map_or(usize::MAX, |(node, _)| {
+            node.plan.computation.suggested_rows()
+        })
+    }
+
     /// Runs one batch of input through all computations.
+    ///
+    /// # Errors
+    ///
+    /// The first failure in the order of the input.
     pub fn run(
         &mut self,
         input: InputMessages,
@@ -84,22 +110,24 @@ impl Chain {
         partition: PartitionId,
     ) -> Result<(), ChainError> {
         self.streams.iter_mut().for_each(StreamMessages::clear);
-        match &self.transform {
+        // After a failure the computations behind it still see what the items before it led to:
+        // one of those may fail there, and comes first.
+        let mut first_failure = match &self.transform {
             Some(_) => self.run_transform(input, epoch, storage, partition)?,
-            None => self.take_records(input),
-        }
-        for map in &mut self.maps {
-            for (batch, items) in map_batches(&self.streams, &map.inputs, &self.limits) {
-                let (_, call) = call_guest(map, batch, &items, epoch)?;
-                distribute(
-                    &call.effects.outputs,
-                    &items,
-                    &map.outputs,
-                    &mut self.streams,
-                );
+            None => {
+                self.take_records(input);
+                None
+            }
+        };
+        for place in 0..self.maps.len() {
+            if let Some(failure) = self.run_map(place, epoch)? {
+                first_failure = Some(failure);
             }
         }
-        Ok(())
+        match first_failure {
+            Some(failure) => Err(ChainError::Guest(failure)),
+            None => Ok(()),
+        }
     }
 
     /// Calls `visit` for each message that leaves the chain, in order, with the place of its
@@ -134,9 +162,9 @@ impl Chain {
         epoch: &mut OpenEpoch,
         storage: &dyn Storage,
         partition: PartitionId,
-    ) -> Result<(), ChainError> {
+    ) -> Result<Option<Box<ChainFailure>>, ChainError> {
         let Some((node, states)) = &mut self.transform else {
-            return Ok(());
+            return Ok(None);
         };
         let (mut batch, items) = transform_batch(input);
         load_states(states, &batch, storage, partition)?;
@@ -144,16 +172,138 @@ impl Chain {
             epoch.add_state_read(key, values);
         });
         // Watermark steps come with event time; until then every input stands at the beginning.
-        batch.watermarks = vec![0; node.computation.description().inputs.len()];
-        let (batch, call) = call_guest(node, batch, &items, epoch)?;
-        states.apply(&batch.keys, &call.effects.states);
+        batch.watermarks = vec![0; node.plan.computation.description().inputs.len()];
+        let effects = match node.call(&batch, &items, epoch) {
+            Ok(effects) => effects,
+            Err(failure) => {
+                let followed = !self.maps.is_empty();
+                return node.fail(failure, &batch, &items, followed, &mut self.streams);
+            }
+        };
+        states.apply(&batch.keys, &effects.states);
         distribute(
-            &call.effects.outputs,
+            &effects.outputs,
             &items,
-            &node.outputs,
+            &node.plan.outputs,
             &mut self.streams,
         );
-        Ok(())
+        Ok(None)
+    }
+
+    fn run_map(
+        &mut self,
+        place: usize,
+        epoch: &mut OpenEpoch,
+    ) -> Result<Option<Box<ChainFailure>>, ChainError> {
+        let followed = place + 1 < self.maps.len();
+        let node = &mut self.maps[place];
+        let suggested_rows = node.plan.computation.suggested_rows();
+        let limits = EpochLimits {
+            max_rows_per_batch: self.limits.max_rows_per_batch.min(suggested_rows),
+            ..self.limits
+        };
+        for (batch, items) in map_batches(&self.streams, &node.plan.inputs, &limits) {
+            let effects = match node.call(&batch, &items, epoch) {
+                Ok(effects) => effects,
+                Err(failure) => {
+                    return node.fail(failure, &batch, &items, followed, &mut self.streams);
+                }
+            };
+            distribute(
+                &effects.outputs,
+                &items,
+                &node.plan.outputs,
+                &mut self.streams,
+            );
+        }
+        Ok(None)
+    }
+}
+
+impl Node {
+    fn new(plan: NodePlan) -> Node {
+        Node {
+            audit: CutAudit::of(&plan.computation),
+            plan,
+        }
+    }
+
+    /// Calls the guest, audits what it returned, counts what it used, hands its log lines on.
+    fn call(
+        &mut self,
+        batch: &Batch,
+        items: &CallItems,
+        epoch: &mut OpenEpoch,
+    ) -> Result<Effects, Box<ChainFailure>> {
+        let answer = self.plan.computation.process(batch).and_then(|call| {
+            let cut = self
+                .audit
+                .as_mut()
+                .and_then(|audit| audit.next_cut(batch.item_count()));
+            match cut {
+                Some(at) => audit_cut(&self.plan.computation, batch, &call, at).map(|()| call),
+                None => Ok(call),
+            }
+        });
+        match answer {
+            Ok(call) => {
+                epoch.add_call(call.fuel);
+                log_call(&self.plan.name, &call);
+                Ok(call.effects)
+            }
+            Err(error) => Err(Box::new(ChainFailure {
+                computation: self.plan.name.clone(),
+                items: failed_items(&error, items),
+                error,
+            })),
+        }
+    }
+
+    /// After a failed call: where it is the verdict on an item, leaves in the streams what the items
+    /// before that one led to, if computations follow.
+    ///
+    /// # Errors
+    ///
+    /// A failure that is not on one item, so that nothing can come before it.
+    fn fail(
+        &mut self,
+        failure: Box<ChainFailure>,
+        batch: &Batch,
+        items: &CallItems,
+        followed: bool,
+        streams: &mut [StreamMessages],
+    ) -> Result<Option<Box<ChainFailure>>, ChainError> {
+        let Some(item) = failure.error.item() else {
+            return Err(ChainError::Guest(failure));
+        };
+        if followed && item > 0 {
+            let computation = &mut self.plan.computation;
+            let before = computation.items_before(batch, item);
+            // They have passed before, so another failure would tell of the machine.
+            if let Ok(call) = computation.process(&before) {
+                distribute(&call.effects.outputs, items, &self.plan.outputs, streams);
+            }
+        }
+        for stream in streams {
+            stream.keep_before(failure.items.start);
+        }
+        Ok(Some(failure))
+    }
+}
+
+/// Runs a batch again under another cut. An audit that proves nothing fails nothing.
+fn audit_cut(
+    computation: &Computation,
+    batch: &Batch,
+    call: &Call,
+    at: usize,
+) -> Result<(), GuestError> {
+    match computation.verify_cut(batch, &call.effects, at) {
+        Err(error) if !matches!(error, GuestError::DependsOnCut { .. }) => {
+            tracing::warn!(%error, "cut audit given up");
+            Ok(())
+        }
+        proof => proof,
     }
 }
 
@@ -182,28 +332,8 @@ fn load_states(
     Ok(())
 }
 
-/// Calls a guest, counts what it used, hands its log lines on.
-fn call_guest(
-    node: &mut NodePlan,
-    batch: Batch,
-    items: &CallItems,
-    epoch: &mut OpenEpoch,
-) -> Result<(Batch, Call), ChainError> {
-    match node.computation.process(&batch) {
-        Ok(call) => {
-            epoch.add_call(call.fuel);
-            log_call(&node.name, &call);
-            Ok((batch, call))
-        }
-        Err(error) => Err(ChainError::Guest(Box::new(ChainFailure {
-            computation: node.name.clone(),
-            items: failed_items(&error, items),
-            error,
-        }))),
-    }
-}
-
-/// Which items of the job's input a failed call speaks of: the one that the guest named, or all.
+/// Which items of the job's input a failed call speaks of: the one that the verdict is on, or
+/// all.
 fn failed_items(error: &GuestError, items: &CallItems) -> std::ops::Range<u32> {
     let first = items.roots.first().copied().unwrap_or(0);
     let last = items.roots.last().copied().unwrap_or(0);

@@ -220,6 +220,7 @@ impl Job {
             if self.board.is_stopped() {
                 return Ok(());
             }
+            let room = room.at_most_rows(self.chain.suggested_rows());
             let input = match &mut self.input {
                 JobInput::Source(source) => match source.next(room) {
                     Ok(input) => input,

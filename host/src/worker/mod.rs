@@ -3,6 +3,7 @@
 
 pub mod board;
 pub mod chain;
+pub mod cut_audit;
 pub mod error;
 pub mod input;
 pub mod job;

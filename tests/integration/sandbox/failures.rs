@@ -79,16 +79,38 @@ fn endless_recursion_has_an_error_of_its_own() {
 }
 
 #[test]
-fn failure_carries_reason_and_item() {
+fn failure_carries_the_guests_reason() {
     let error = fail("fails", |_| {});
-    assert!(
-        matches!(error, GuestError::Failure { item: None, .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error, GuestError::Failure { .. }), "{error:?}");
     check_text(&error, &["the guest fails on purpose", "what it documents"]);
-    let error = fail("fails-on-an-item", |_| {});
-    assert_eq!(error.item(), Some(1));
-    check_text(&error, &["on item 1", "refuses this item"]);
+}
+
+#[test]
+fn n3_the_verdict_is_on_an_item_alone_whatever_the_guest_hints() {
+    // It refuses every batch and blames the second item each time there is one.
+    let mut computation = behaving("fails-on-an-item", |_| {});
+    let input = batch(&["one", "two", "three"], true);
+    let error = computation.process(&input).expect_err("it refuses all");
+    assert_eq!(error.item(), Some(0));
+    check_text(&error, &["refuses this item"]);
+}
+
+#[test]
+fn n3_one_item_that_panics_is_named_whatever_comes_before_and_after_it() {
+    for before in [0, 1, 20] {
+        let mut payloads = vec!["good"; before];
+        payloads.extend(["bad", "good", "bad"]);
+        let mut computation = behaving("panics-on-a-payload", |settings| {
+            settings.parameters =
+                "{\"behaviour\":\"panics-on-a-payload\",\"payload\":\"bad\"}".to_owned();
+        });
+        let error = computation
+            .process(&batch(&payloads, true))
+            .expect_err("it panics");
+        assert!(matches!(error, GuestError::Panic { .. }), "{error:?}");
+        assert_eq!(error.item(), Some(before as u32));
+        assert!(error.is_verdict());
+    }
 }
 
 #[test]

@@ -60,6 +60,7 @@ fn deadline_stops_spinning_guests_that_no_fuel_stops() {
         assert!(matches!(error, GuestError::Deadline { .. }), "{error:?}");
         check_text(&error, &["200ms", "limits.deadline"]);
         assert!(!error.is_verdict());
+        assert_eq!(error.item(), Some(0), "it is named all the same");
     }
 }
 

@@ -31,6 +31,7 @@ pub const BEHAVIOURS: &[&str] = &[
     "looks-around",
     "numbers-messages-in-the-batch",
     "panics",
+    "panics-on-a-payload",
     "panics-on-second-call",
     "prints-endlessly",
     "prints-much",
@@ -82,6 +83,8 @@ struct Parameters {
     behaviour: String,
     #[serde(default)]
     column: String,
+    #[serde(default)]
+    payload: String,
 }
 
 /// A transform with one state and one event-time timer stream.
@@ -93,6 +96,17 @@ pub fn describe() -> Description {
         }],
         ..count::describe()
     }
+}
+
+/// Behaves as the parameters say, without state: a map.
+///
+/// # Errors
+///
+/// As [`process`].
+pub fn process_as_map(parameters: &str, batch: &Batch) -> Result<Effects, Failure> {
+    let mut effects = process(parameters, batch)?;
+    effects.states.clear();
+    Ok(effects)
 }
 
 /// Behaves as the parameters say.
@@ -121,6 +135,7 @@ pub fn process(parameters: &str, batch: &Batch) -> Result<Effects, Failure> {
             Ok(echo_with(batch, |index| index.to_string().into_bytes()))
         }
         "panics" => panic!("the guest panics on purpose"),
+        "panics-on-a-payload" => Ok(echo_but(batch, &parameters.payload)),
         "panics-on-second-call" if count_calls() > 1 => panic!("called twice"),
         "fails-on-second-call" | "panics-on-second-call" => Ok(echo(batch)),
         "prints-endlessly" => loop {
@@ -157,6 +172,15 @@ fn echo_with(batch: &Batch, payload: impl FnMut(usize) -> Vec<u8>) -> Effects {
     let mut effects = one_output_each(batch, payload);
     effects.states.push(no_state());
     effects
+}
+
+/// Echoes, and panics when it comes to a message with this payload.
+fn echo_but(batch: &Batch, refused: &str) -> Effects {
+    echo_with(batch, |index| {
+        let payload = value(&batch.messages.payloads, index);
+        assert!(payload != refused.as_bytes(), "the guest refuses {refused}");
+        payload.to_vec()
+    })
 }
 
 fn no_state() -> StateColumn {
