@@ -131,6 +131,16 @@ pub enum ComputationKind {
     Transform,
 }
 
+impl ComputationKind {
+    /// The kind's name in pipeline files.
+    pub fn name(self) -> &'static str {
+        match self {
+            ComputationKind::Map => "map",
+            ComputationKind::Transform => "transform",
+        }
+    }
+}
+
 /// Which clock a timer goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
