@@ -1,8 +1,12 @@
 //! Tests of the built programs, in one binary: the host as a process, the guests as components. Each
-//! file is one subject; none depends on another or on the order in which they run.
+//! file is one subject; no test depends on another or on the order in which they run.
 
+// All findings of a pipeline at once, before anything runs.
+mod check;
 // What `cargo xtask components` leaves behind.
 mod components;
+// The pipeline that several of them run.
+mod flights;
 // SIGKILL at any moment, and output as if nothing had happened.
 mod kill;
 // The command line as a person uses it.
