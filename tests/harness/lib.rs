@@ -123,7 +123,8 @@ pub fn skip(tool: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: no {tool}");
 }
 
-/// The computation in README.md, compiled with the documentation tests so that it stays true.
+/// The computation in README.md, compiled and driven by its own test with the documentation tests, so that
+/// it stays true.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 pub struct Readme;

@@ -1,8 +1,9 @@
 //! A child process whose stderr is read line by line while it runs. Threads empty both pipes, so that a
-//! child never stands still because nobody reads; the end of both pipes is the sign that it is gone.
+//! child never stands still because nobody reads, unless a test wants just that; the end of both pipes is
+//! the sign that it is gone.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,6 +22,8 @@ pub struct Running {
     events: Receiver<Event>,
     /// Pipes that have not ended.
     open_pipes: usize,
+    /// A stdout that nobody reads yet, and where its end is to be told.
+    unread_stdout: Option<(ChildStdout, SyncSender<Event>)>,
     deadline: Instant,
     stdout: Vec<u8>,
     stderr: Vec<String>,
@@ -59,17 +62,34 @@ impl Running {
         Running::start_with_deadline(command, DEADLINE)
     }
 
+    /// The same, but what the process writes to stdout stays in the pipe until its end is waited for: one
+    /// that writes more than a pipe holds stands still until then.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    #[must_use]
+    pub fn start_with_stdout_unread(command: &mut Command) -> Running {
+        Running::spawn(command, DEADLINE)
+    }
+
     /// Starts a process that must end, or say what is waited for, within a time of its own.
     ///
     /// # Panics
     ///
     /// If it cannot be started.
     #[must_use]
+    pub fn start_with_deadline(command: &mut Command, deadline: Duration) -> Running {
+        let mut running = Running::spawn(command, deadline);
+        running.read_stdout();
+        running
+    }
+
     #[expect(
         clippy::disallowed_methods,
         reason = "the deadline ends a child that hangs; no outcome is computed from the time"
     )]
-    pub fn start_with_deadline(command: &mut Command, deadline: Duration) -> Running {
+    fn spawn(command: &mut Command, deadline: Duration) -> Running {
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -81,11 +101,11 @@ impl Running {
         let stderr = child.stderr.take().expect("stderr is a pipe");
         let lines = sender.clone();
         thread::spawn(move || read_lines(stderr, &lines));
-        thread::spawn(move || read_whole(stdout, &sender));
         Running {
             child,
             events,
             open_pipes: 2,
+            unread_stdout: Some((stdout, sender)),
             deadline: Instant::now() + deadline,
             stdout: Vec::new(),
             stderr: Vec::new(),
@@ -98,6 +118,19 @@ impl Running {
         self.child.id()
     }
 
+    fn read_stdout(&mut self) {
+        if let Some((stdout, sender)) = self.unread_stdout.take() {
+            thread::spawn(move || read_whole(stdout, &sender));
+        }
+    }
+
+    /// How many lines of stderr that hold `text` earlier waits have seen.
+    #[must_use]
+    pub fn count_lines(&self, text: &str) -> usize {
+        let lines = self.stderr.iter();
+        lines.filter(|line| line.contains(text)).count()
+    }
+
     /// Waits until `count` lines of stderr that hold `text` have come since the start, and returns how many
     /// have: fewer only when the process ended before. Lines seen by earlier waits count.
     ///
@@ -105,11 +138,7 @@ impl Running {
     ///
     /// If the deadline passes.
     pub fn wait_for_lines(&mut self, text: &str, count: usize) -> usize {
-        let mut seen = self
-            .stderr
-            .iter()
-            .filter(|line| line.contains(text))
-            .count();
+        let mut seen = self.count_lines(text);
         while seen < count {
             match self.next_line() {
                 Ok(Some(line)) => seen += usize::from(line.contains(text)),
@@ -141,6 +170,7 @@ impl Running {
     /// If the deadline passes.
     #[must_use]
     pub fn wait(mut self) -> Finished {
+        self.read_stdout();
         loop {
             match self.next_line() {
                 Ok(Some(_)) => {}
@@ -205,7 +235,6 @@ impl Finished {
     /// # Panics
     ///
     /// If it did not; the message holds its stderr.
-    #[must_use]
     pub fn expect_code(self, code: i32) -> Finished {
         assert_eq!(
             self.status.code(),
@@ -285,6 +314,17 @@ mod tests {
         let mut running = Running::start(&mut shell(STANDS_STILL));
         assert_eq!(running.wait_for_lines("begun", 1), 1);
         assert!(running.kill().was_killed());
+    }
+
+    #[test]
+    fn a_process_whose_stdout_is_unread_stands_still_until_it_is_waited_for() {
+        let script = "echo begun >&2; head -c 1000000 /dev/zero; echo ended >&2";
+        let mut running = Running::start_with_stdout_unread(&mut shell(script));
+        assert_eq!(running.wait_for_lines("begun", 1), 1);
+        assert_eq!(running.count_lines("ended"), 0);
+        let finished = running.wait();
+        assert_eq!(finished.stdout.len(), 1_000_000);
+        assert_eq!(finished.stderr, ["begun", "ended"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use harness::{Finished, TestHost};
 
-use crate::flights::{line_count, pipeline, remove_computation, write_lines, write_pipeline};
+use crate::example::{line_count, pipeline, remove_computation, write_lines, write_pipeline};
 
 fn run(folder: &TestHost, arguments: &[&str]) -> Finished {
     folder.run(["run", "."].iter().chain(arguments))

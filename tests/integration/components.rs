@@ -19,7 +19,14 @@ fn built_components() -> Vec<PathBuf> {
             continue;
         };
         let paths = entries.map(|entry| entry.expect("the folder can be read").path());
-        found.extend(paths.filter(|path| path.extension().is_some_and(|end| end == "wasm")));
+        found.extend(paths.filter(|path| {
+            let name = path
+                .file_name()
+                .expect("a file has a name")
+                .to_string_lossy();
+            // Cargo keeps each example a second time, under a name with a dash.
+            name.ends_with(".wasm") && !name.contains('-')
+        }));
     }
     found
 }

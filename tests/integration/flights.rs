@@ -1,62 +1,94 @@
-//! The flights example in a folder of its own, for tests to change and to run.
+//! The flights pipeline in a folder of its own, over as many of its departures as a test wants. What
+//! is expected of it is for the tests to say.
 
-use std::path::PathBuf;
+use harness::{Finished, TestHost, component, workspace};
 
-use harness::{TestHost, component, workspace};
-use toml::{Table, Value};
+const WEEK: &str = "examples/flights/data/flights-2013-01-week1.csv";
 
-/// The example with the first `lines` lines of its week, its pipeline file changed by `edit`.
-pub(crate) fn pipeline(lines: usize, edit: impl FnOnce(&mut Table)) -> TestHost {
+/// The flights pipeline over the given lines of departures, in a folder of its own.
+pub(crate) fn flights(lines: &[u8]) -> TestHost {
     let folder = TestHost::new();
-    write_lines(&folder, lines);
-    write_pipeline(&folder, edit);
+    folder.write("flights.csv", lines);
+    write_pipeline(&folder, 180);
     folder
 }
 
-/// Writes the pipeline file anew, changed by `edit`.
-pub(crate) fn write_pipeline(folder: &TestHost, edit: impl FnOnce(&mut Table)) {
-    let example = workspace().join("examples/flights/tidelock.toml");
-    let text = std::fs::read_to_string(example).expect("the example has a pipeline file");
-    let mut file: Table = text.parse().expect("the example's pipeline file is TOML");
-    for (name, package) in [("parse", "flights-parse"), ("delays", "flights-delays")] {
-        file["components"][name] = text_of(component(package));
-    }
-    file["sources"]["departures"]["path"] = "flights.csv".into();
-    edit(&mut file);
-    folder.write("tidelock.toml", file.to_string());
+/// Writes the pipeline file; delays above `alert_minutes` are alerts.
+pub(crate) fn write_pipeline(folder: &TestHost, alert_minutes: u32) {
+    let parse = component("flights-parse");
+    let delays = component("flights-delays");
+    folder.write(
+        "tidelock.toml",
+        format!(
+            r#"
+name = "flights"
+[components]
+parse = {parse:?}
+delays = {delays:?}
+[sources.departures]
+type = "file"
+path = "flights.csv"
+format = "lines"
+[computations.parse]
+component = "parse"
+kind = "map"
+inputs = ["departures"]
+outputs = ["legs", "rejected", "cancelled"]
+[computations.delays]
+component = "delays"
+kind = "transform"
+inputs = ["legs"]
+outputs = ["statistics", "alerts"]
+parameters = {{ alert_minutes = {alert_minutes} }}
+[sinks.statistics]
+type = "file"
+path = "out/statistics.jsonl"
+inputs = ["statistics"]
+[sinks.alerts]
+type = "file"
+path = "out/alerts.jsonl"
+inputs = ["alerts"]
+[sinks.others]
+type = "file"
+path = "out/others.jsonl"
+inputs = ["rejected", "cancelled"]
+"#
+        ),
+    );
 }
 
-/// Writes the first `lines` lines of the week as the pipeline's source.
-pub(crate) fn write_lines(folder: &TestHost, lines: usize) {
-    let week = workspace().join("examples/flights/data/flights-2013-01-week1.csv");
-    let week = std::fs::read(week).expect("the example carries its week");
-    let lines = week.split_inclusive(|byte| *byte == b'\n').take(lines);
-    folder.write("flights.csv", lines.flatten().copied().collect::<Vec<u8>>());
+/// The week of departures that the example carries.
+pub(crate) fn week() -> Vec<u8> {
+    std::fs::read(workspace().join(WEEK)).expect("the example carries its week")
 }
 
-/// Takes a computation out of the pipeline, and the sinks that it feeds.
-pub(crate) fn remove_computation(file: &mut Table, name: &str) {
-    let removed = table(file, "computations").remove(name);
-    let outputs = removed.expect("it was there")["outputs"].clone();
-    let outputs = outputs.as_array().expect("outputs are a list").clone();
-    table(file, "sinks").retain(|_, sink| {
-        let inputs = sink["inputs"].as_array().expect("inputs are a list");
-        !inputs.iter().any(|input| outputs.contains(input))
-    });
+/// The first `count` lines of the week.
+pub(crate) fn first_lines(count: usize) -> Vec<u8> {
+    week()
+        .split_inclusive(|byte| *byte == b'\n')
+        .take(count)
+        .flatten()
+        .copied()
+        .collect()
 }
 
-/// How many lines a file of the pipeline's folder has; none where there is no file.
+/// `tidelock run` with further arguments.
+pub(crate) fn run(folder: &TestHost, arguments: &[&str]) -> Finished {
+    folder.run(["run", "tidelock.toml"].iter().chain(arguments))
+}
+
+/// The same, which must end well.
+pub(crate) fn run_ok(folder: &TestHost, arguments: &[&str]) -> Finished {
+    let finished = run(folder, arguments);
+    assert!(finished.status.success(), "{:?}", finished.stderr);
+    finished
+}
+
+/// How many lines an output has.
 pub(crate) fn line_count(folder: &TestHost, name: &str) -> usize {
-    match std::fs::read(folder.path(name)) {
-        Ok(bytes) => bytes.iter().filter(|byte| **byte == b'\n').count(),
-        Err(_) => 0,
-    }
-}
-
-fn table<'a>(file: &'a mut Table, name: &str) -> &'a mut Table {
-    file[name].as_table_mut().expect("it is a table")
-}
-
-fn text_of(path: PathBuf) -> Value {
-    path.display().to_string().into()
+    folder
+        .read(name)
+        .iter()
+        .filter(|byte| **byte == b'\n')
+        .count()
 }

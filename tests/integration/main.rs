@@ -1,11 +1,15 @@
 //! Tests of the built programs, in one binary: the host as a process, the guests as components. Each
-//! file is one subject; none depends on another or on the order in which they run.
+//! file is one subject; no test depends on another or on the order in which they run.
 
+// All findings of a pipeline at once, before anything runs.
+mod check;
 // What `cargo xtask components` leaves behind.
 mod components;
 // Pipelines that change between runs.
 mod changes;
-// The flights example, for tests to change and to run.
+// The flights example as it is written, for tests to change.
+mod example;
+// The pipeline that several of them run.
 mod flights;
 // SIGKILL at any moment, and output as if nothing had happened.
 mod kill;

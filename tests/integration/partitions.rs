@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use harness::TestHost;
 
-use crate::flights::{pipeline, write_pipeline};
+use crate::example::{pipeline, write_pipeline};
 
 /// Sets the transform's partitions, and epochs so small that kills find many.
 fn partitioned(count: i64) -> impl Fn(&mut toml::Table) {

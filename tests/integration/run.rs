@@ -1,92 +1,10 @@
 //! `tidelock run` as a person uses it: results, second runs, files that grew, changes that need a
 //! word, and what is said when something is wrong.
 
-use harness::{Finished, TestHost, component, workspace};
+use harness::{Running, TestHost, component, workspace};
+use tidelock::types::digest::Digest;
 
-const WEEK: &str = "examples/flights/data/flights-2013-01-week1.csv";
-
-/// The flights pipeline over the given lines of departures, in a folder of its own.
-fn flights(lines: &[u8]) -> TestHost {
-    let folder = TestHost::new();
-    folder.write("flights.csv", lines);
-    write_pipeline(&folder, 180);
-    folder
-}
-
-fn write_pipeline(folder: &TestHost, alert_minutes: u32) {
-    let parse = component("flights-parse");
-    let delays = component("flights-delays");
-    folder.write(
-        "tidelock.toml",
-        format!(
-            r#"
-name = "flights"
-[components]
-parse = {parse:?}
-delays = {delays:?}
-[sources.departures]
-type = "file"
-path = "flights.csv"
-format = "lines"
-[computations.parse]
-component = "parse"
-kind = "map"
-inputs = ["departures"]
-outputs = ["legs", "rejected", "cancelled"]
-[computations.delays]
-component = "delays"
-kind = "transform"
-inputs = ["legs"]
-outputs = ["statistics", "alerts"]
-parameters = {{ alert_minutes = {alert_minutes} }}
-[sinks.statistics]
-type = "file"
-path = "out/statistics.jsonl"
-inputs = ["statistics"]
-[sinks.alerts]
-type = "file"
-path = "out/alerts.jsonl"
-inputs = ["alerts"]
-[sinks.others]
-type = "file"
-path = "out/others.jsonl"
-inputs = ["rejected", "cancelled"]
-"#
-        ),
-    );
-}
-
-fn week() -> Vec<u8> {
-    std::fs::read(workspace().join(WEEK)).expect("the example carries its week")
-}
-
-/// The first `count` lines of the week.
-fn first_lines(count: usize) -> Vec<u8> {
-    week()
-        .split_inclusive(|byte| *byte == b'\n')
-        .take(count)
-        .flatten()
-        .copied()
-        .collect()
-}
-
-fn run(folder: &TestHost, arguments: &[&str]) -> Finished {
-    folder.run(["run", "tidelock.toml"].iter().chain(arguments))
-}
-
-fn run_ok(folder: &TestHost, arguments: &[&str]) -> Finished {
-    let finished = run(folder, arguments);
-    assert!(finished.status.success(), "{:?}", finished.stderr);
-    finished
-}
-
-fn line_count(folder: &TestHost, name: &str) -> usize {
-    folder
-        .read(name)
-        .iter()
-        .filter(|byte| **byte == b'\n')
-        .count()
-}
+use crate::flights::{first_lines, flights, line_count, run, run_ok, week, write_pipeline};
 
 #[test]
 fn every_row_of_the_week_equals_the_independent_answer() {
@@ -209,36 +127,74 @@ fn a_sink_file_that_others_wrote_to_stops_the_run_before_it_begins() {
 #[test]
 fn a_data_directory_in_use_is_a_conflict_that_names_its_holder() {
     let folder = flights(&week());
-    let mut first = folder.start(["--log", "debug", "run", "tidelock.toml"]);
-    first.wait_for_lines("storage opened", 1);
+    let file = String::from_utf8(folder.read("tidelock.toml")).expect("the file is text");
+    let sink = "type = \"file\"\npath = \"out/statistics.jsonl\"";
+    folder.write("tidelock.toml", file.replace(sink, "type = \"stdout\""));
+    // Far more than a pipe holds goes to stdout: until somebody reads it, the run stands still.
+    let mut command = folder.command();
+    command.args(["--log", "debug", "run", "tidelock.toml"]);
+    let mut first = Running::start_with_stdout_unread(&mut command);
+    assert_eq!(first.wait_for_lines("storage opened", 1), 1);
     let holder = first.id().to_string();
-    let second = run(&folder, &[]);
-    // The first one may have ended before the second one looked.
-    if first.wait().status.success() && second.status.success() {
-        return;
-    }
-    assert_eq!(second.status.code(), Some(5), "{:?}", second.stderr);
-    assert!(
-        second.stderr.join("\n").contains(&holder),
-        "{:?}",
-        second.stderr
-    );
+
+    let second = run(&folder, &[]).expect_code(5);
+    assert!(second.stderr_text().contains(&holder), "{second:?}");
+    // A check has nothing against the pipeline, and says what it could not look at.
+    let checked = folder.run(["check", "."]).expect_code(0);
+    assert!(checked.stdout_text().contains(&holder), "{checked:?}");
+
+    let first = first.wait().expect_code(0);
+    assert!(first.stdout.len() > 64 << 10, "a pipe holds that much");
+}
+
+/// The component with a section that means nothing: the same computation, other bytes.
+fn with_custom_section(component: &[u8]) -> Vec<u8> {
+    let name = b"note";
+    let content = b"built again";
+    let mut section = vec![name.len() as u8];
+    section.extend(name);
+    section.extend(content);
+    let mut bytes = component.to_vec();
+    bytes.push(0);
+    bytes.push(section.len() as u8);
+    bytes.extend(section);
+    bytes
 }
 
 #[test]
-fn a_failing_computation_names_itself_the_line_and_the_reason() {
-    let folder = flights(&first_lines(10));
-    let spoiled = String::from_utf8(folder.read("tidelock.toml")).expect("the file is text");
-    folder.write(
-        "tidelock.toml",
-        spoiled.replace("alert_minutes = 180", "alert = 180"),
-    );
-    let failed = run(&folder, &[]);
-    assert_eq!(failed.status.code(), Some(1));
-    let said = failed.stderr.join("\n");
-    for part in ["delays", "alert_minutes"] {
+fn a_changed_component_is_refused_with_both_digests_until_accepted() {
+    let folder = flights(&first_lines(100));
+    let built = component("flights-delays");
+    let file = String::from_utf8(folder.read("tidelock.toml")).expect("the file is text");
+    let file = file.replace(&format!("delays = {built:?}"), "delays = \"delays.wasm\"");
+    folder.write("tidelock.toml", file);
+    let first = std::fs::read(&built).expect("the component is built");
+    let second = with_custom_section(&first);
+    let digest = |bytes: &[u8]| Digest::of(bytes).to_string();
+
+    folder.write("delays.wasm", &first);
+    run_ok(&folder, &[]);
+    folder.write("delays.wasm", &second);
+    folder.write("flights.csv", first_lines(200));
+    let before = folder.read("out/statistics.jsonl");
+    let said = run(&folder, &[]).expect_code(5).stderr_text();
+    for part in [
+        "component of computation delays",
+        &digest(&first),
+        &digest(&second),
+        "--accept-change",
+    ] {
         assert!(said.contains(part), "{part} is missing in: {said}");
     }
+    assert_eq!(folder.read("out/statistics.jsonl"), before);
+
+    run_ok(&folder, &["--accept-change"]);
+    // The states went on under the new component, and what was accepted once is asked no more.
+    run_ok(&folder, &[]);
+    let undisturbed = flights(&first_lines(200));
+    run_ok(&undisturbed, &[]);
+    let name = "out/statistics.jsonl";
+    assert!(folder.read(name) == undisturbed.read(name));
 }
 
 #[test]

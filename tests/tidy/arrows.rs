@@ -4,7 +4,8 @@ use crate::check;
 use crate::files::File;
 use crate::rust::{first_word, is_word_character};
 
-/// The layers of the host, lowest first. A module may import from lower layers; modules of one layer
+/// The layers of the host, lowest first. `api` stands in its place before it exists: whoever writes it
+/// finds the rule. A module may import from lower layers; modules of one layer
 /// never import each other.
 const LAYERS: [&[&str]; 7] = [
     &["types"],
@@ -16,7 +17,7 @@ const LAYERS: [&[&str]; 7] = [
     &["main"],
 ];
 
-/// Made by main and passed in, so only the upper layers see them; of the host they know `types` alone.
+/// Made by main and passed in (`shutdown` too, once it exists), so only the upper layers see them; of the host they know `types` alone.
 const PASSED_IN: [&str; 4] = ["clock", "config", "shutdown", "telemetry"];
 
 /// Who may import what is passed in: the layers from `worker` up.

@@ -62,6 +62,54 @@ pub(crate) fn build<'a>(
     Ok(artifacts)
 }
 
+/// Builds every guest and removes what earlier builds left of guests that are no more: tests would
+/// take it for theirs.
+///
+/// # Errors
+///
+/// As [`build`], or if something can't be removed.
+pub(crate) fn build_all(workspace: &Workspace, toolchain: &Toolchain) -> Result<Vec<Artifact>> {
+    let artifacts = build(workspace, toolchain, &workspace.guests)?;
+    let folder = workspace.root.join(FOLDER).join(TARGET).join(PROFILE);
+    for folder in [folder.join("examples"), folder] {
+        remove_stale(&folder, &artifacts)?;
+    }
+    Ok(artifacts)
+}
+
+/// Removes the files of `folder` that belong to none of the components.
+fn remove_stale(folder: &Path, artifacts: &[Artifact]) -> Result<()> {
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    for entry in folder.read_dir()? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        // Folders and hidden files, such as its lock, are cargo's own business.
+        let is_output = path.is_file() && !name.starts_with('.');
+        if is_output && !belongs_to_one(&path, folder, artifacts) {
+            std::fs::remove_file(&path)
+                .with_context(|| format!("failed to remove the stale {}", path.display()))?;
+            println!("removed {}, which no guest builds any more", path.display());
+        }
+    }
+    Ok(())
+}
+
+/// Whether cargo writes `path` when it builds one of the components: itself, a library of its name,
+/// the list of its sources, or one of these with a fingerprint behind a dash.
+fn belongs_to_one(path: &Path, folder: &Path, artifacts: &[Artifact]) -> bool {
+    let Some(stem) = path.file_stem().and_then(|stem| stem.to_str()) else {
+        return false;
+    };
+    let stem = stem.split_once('-').map_or(stem, |(name, _)| name);
+    artifacts.iter().any(|artifact| {
+        let name = artifact.path.file_stem().and_then(|name| name.to_str());
+        artifact.path.parent() == Some(folder)
+            && name.is_some_and(|name| stem == name || stem.strip_prefix("lib") == Some(name))
+    })
+}
+
 /// A cargo command over these guests and nothing else, with their target, folder and compiler flags.
 pub(crate) fn cargo<'a>(
     workspace: &Workspace,
@@ -122,6 +170,39 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn files_of_guests_that_are_no_more_are_removed() {
+        let folder = std::env::temp_dir().join(format!("xtask-stale-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("deps")).expect("a folder can be made");
+        let names = [
+            "flights_parse.wasm",
+            "flights_parse.d",
+            "flights_parse-0123456789abcdef.wasm",
+            "libflights_parse.rlib",
+            ".cargo-lock",
+            "flights.wasm",
+            "flights_parse_old.wasm",
+            "libflights_parse_old.rlib",
+        ];
+        for name in names {
+            std::fs::write(folder.join(name), "").expect("a file can be written");
+        }
+        let artifact = |folder: PathBuf| Artifact {
+            path: folder.join("flights_parse.wasm"),
+            size_bytes: 0,
+        };
+        remove_stale(&folder, &[artifact(folder.clone())]).expect("they can be removed");
+        let left = names.map(|name| folder.join(name).exists());
+        let deps_are_left = folder.join("deps").exists();
+        // What lies elsewhere keeps nothing here.
+        remove_stale(&folder, &[artifact(folder.join("examples"))]).expect("they can be removed");
+        let names = names.iter().filter(|name| !name.starts_with('.'));
+        let none_is_left = names.clone().all(|name| !folder.join(name).exists());
+        std::fs::remove_dir_all(&folder).expect("the folder can be removed");
+        assert_eq!(left, [true, true, true, true, true, false, false, false]);
+        assert!(deps_are_left && none_is_left);
+    }
 
     #[test]
     fn paths_of_workspace_registry_and_standard_library_are_remapped() {

@@ -56,7 +56,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let workspace = Workspace::read()?;
     match &arguments.verb {
         Verb::Components => {
-            for artifact in components::build(&workspace, &toolchain, &workspace.guests)? {
+            for artifact in components::build_all(&workspace, &toolchain)? {
                 println!("{}  {} bytes", artifact.path.display(), artifact.size_bytes);
             }
             Ok(())

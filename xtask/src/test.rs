@@ -71,9 +71,7 @@ fn check(
                 .env("RUSTDOCFLAGS", "-D warnings"),
         )
     })?;
-    steps.run("components", || {
-        components::build(workspace, toolchain, &workspace.guests)
-    })?;
+    steps.run("components", || components::build_all(workspace, toolchain))?;
     // The tests start the host as a program, and `cargo test` alone does not build it.
     steps.run("build of host and tests", || {
         command::run(whole("build").args(["--bins", "--tests"]))

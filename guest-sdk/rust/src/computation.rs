@@ -20,7 +20,8 @@ use crate::timestamp::Timestamp;
 /// A computation that turns each message into others by itself: it keeps nothing from one message
 /// to the next. The host may run it anywhere and again.
 pub trait Map: Sized {
-    /// Its parameters in the pipeline file; [`NoParameters`](crate::NoParameters) for none.
+    /// Its parameters in the pipeline file; `()` or [`NoParameters`](crate::NoParameters) for
+    /// none.
     type Parameters: DeserializeOwned;
     /// The streams that it reads.
     type Inputs: Streams;
@@ -52,7 +53,8 @@ pub trait Map: Sized {
 /// before it left behind. Fields of the computation itself do not last: an instance lives no longer
 /// than a batch, and where batches begin and end is for the host to choose.
 pub trait Transform: Sized {
-    /// Its parameters in the pipeline file; [`NoParameters`](crate::NoParameters) for none.
+    /// Its parameters in the pipeline file; `()` or [`NoParameters`](crate::NoParameters) for
+    /// none.
     type Parameters: DeserializeOwned;
     /// The streams that it reads.
     type Inputs: Streams;

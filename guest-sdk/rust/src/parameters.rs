@@ -6,7 +6,9 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor,
+};
 use serde::forward_to_deserialize_any;
 
 use crate::error::{Context, Error, Result};
@@ -67,9 +69,19 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Table<D> {
         visitor.visit_newtype_struct(self)
     }
 
+    /// `()` is the type of a computation without parameters, so of a table without entries.
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.0.deserialize_map(Entries {
+            inner: IgnoredAny,
+            fields: Some(&[]),
+            name: String::new(),
+        })?;
+        visitor.visit_unit()
+    }
+
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
-        unit unit_struct seq tuple tuple_struct map enum identifier ignored_any
+        unit_struct seq tuple tuple_struct map enum identifier ignored_any
     }
 }
 
@@ -163,6 +175,7 @@ mod tests {
         assert_eq!(parameters.carriers, ["UA"]);
         assert_eq!(parameters.window, Some(3));
         assert_eq!(read::<NoParameters>("{}").expect("none"), NoParameters {});
+        read::<()>("{}").expect("none");
     }
 
     #[test]
@@ -170,6 +183,11 @@ mod tests {
         check_refused(
             r#"{"alert_minutes": 180, "alert_minuts": 1}"#,
             "parameters: unknown parameter \"alert_minuts\": there are alert_minutes, carriers, window",
+        );
+        let error = read::<()>(r#"{"x": 1}"#).expect_err("there are none");
+        assert_eq!(
+            error.to_string(),
+            "parameters: unknown parameter \"x\": there are none"
         );
         let error = read::<NoParameters>(r#"{"x": 1}"#).expect_err("there are none");
         assert_eq!(

@@ -12,11 +12,12 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 
 use crate::cli::OutputFormat;
+use crate::controller::admission::read_component;
 use crate::guest::policy::{self, Determinism, JudgedImport, Verdict};
 use crate::guest::{
     Component, Computation, ComputationSettings, GuestError, GuestOptions, GuestRuntime,
 };
-use crate::types::batch::{ComputationKind, Description, TimeDomain};
+use crate::types::batch::{Description, TimeDomain};
 use crate::types::pipeline::{CallLimits, ClockGrant, Grants, InstancePolicy, RandomGrant};
 
 /// Shows a component: exports, description, imports with verdicts, determinism, size, digest
@@ -34,8 +35,8 @@ pub struct InspectArguments {
 /// When the file can't be read or is not a component, or standard output is closed.
 pub fn inspect(arguments: &InspectArguments, output: OutputFormat) -> anyhow::Result<()> {
     let shown = arguments.file.display();
-    let bytes =
-        std::fs::read(&arguments.file).with_context(|| format!("failed to read {shown}"))?;
+    let bytes = read_component(&arguments.file)
+        .map_err(|finding| anyhow::anyhow!("{shown} {finding}; name a component file"))?;
     let runtime = GuestRuntime::new(GuestOptions {
         instances_max: 1,
         ..GuestOptions::default()
@@ -191,12 +192,8 @@ fn description_rows(description: &Description) -> Vec<(&'static str, String)> {
         TimeDomain::EventTime => format!("{} (event time)", timer.name),
         TimeDomain::SystemTime => format!("{} (system time)", timer.name),
     });
-    let kind = match description.kind {
-        ComputationKind::Map => "map",
-        ComputationKind::Transform => "transform",
-    };
     vec![
-        ("kind", kind.to_owned()),
+        ("kind", description.kind.name().to_owned()),
         ("inputs", description.inputs.join(", ")),
         ("outputs", description.outputs.join(", ")),
         ("states", states.collect::<Vec<_>>().join(", ")),

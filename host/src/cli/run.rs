@@ -31,7 +31,7 @@ use crate::worker::progress::ProgressReading;
 use crate::worker::{Worker, WorkerHandle};
 
 /// The data directory's name where none is given; it lies beside the pipeline file.
-const DATA_DIRECTORY_NAME: &str = ".tidelock";
+pub(crate) const DATA_DIRECTORY_NAME: &str = ".tidelock";
 
 /// How often progress is drawn.
 const DRAW_PERIOD: Duration = Duration::from_millis(100);

@@ -12,7 +12,7 @@ use crate::types::pipeline::{
 };
 
 /// The longest record that a file source may be told to accept, in bytes.
-const MAX_MAX_RECORD_BYTES: u64 = 64 << 20;
+const RECORD_BYTES_MAX: u64 = 64 << 20;
 
 impl Tables<'_> {
     pub(super) fn sources(&mut self, fields: &mut Fields<'_>) -> BTreeMap<String, SourceOptions> {
@@ -61,13 +61,13 @@ impl Tables<'_> {
         );
         let remedy = "write format = \"lines\", \"csv\" or \"jsonl\"";
         let format = fields.require("format", format, remedy);
-        let max_record_bytes = fields.size("max_record_bytes", 1..=MAX_MAX_RECORD_BYTES);
+        let max_record_bytes = fields.size("max_record_bytes", 1..=RECORD_BYTES_MAX);
         Some(FileSourceOptions {
             path: path?,
             written_path: written?.value,
             format: format?.value,
             max_record_bytes: max_record_bytes
-                .map_or(FileSourceOptions::DEFAULT_MAX_RECORD_BYTES, |size| {
+                .map_or(FileSourceOptions::RECORD_BYTES_MAX_DEFAULT, |size| {
                     size.value as usize
                 }),
         })

@@ -14,7 +14,7 @@ use crate::config::report::{Report, listed, nearest};
 use crate::config::units;
 
 /// The longest name of a pipeline or of anything in it, in characters.
-pub(super) const MAX_NAME_LENGTH: usize = 64;
+pub(super) const NAME_LENGTH_MAX: usize = 64;
 
 /// A value and its line.
 #[derive(Debug, Clone)]
@@ -369,15 +369,15 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Reports a name that is not 1 to [`MAX_NAME_LENGTH`] of `a-z`, `0-9`, `_` and `-`.
+/// Reports a name that is not 1 to [`NAME_LENGTH_MAX`] of `a-z`, `0-9`, `_` and `-`.
 pub(super) fn check_name(report: &Report<'_>, noun: &str, name: &Located<String>) {
     let legal =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
-    if !(1..=MAX_NAME_LENGTH).contains(&name.value.len()) || !name.value.bytes().all(legal) {
+    if !(1..=NAME_LENGTH_MAX).contains(&name.value.len()) || !name.value.bytes().all(legal) {
         report.error(
             name.line,
             format!("{noun} name {:?} is not allowed", name.value),
-            format!("use 1 to {MAX_NAME_LENGTH} of a-z, 0-9, \"_\" and \"-\""),
+            format!("use 1 to {NAME_LENGTH_MAX} of a-z, 0-9, \"_\" and \"-\""),
         );
     }
 }

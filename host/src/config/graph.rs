@@ -47,19 +47,19 @@ impl Node {
 }
 
 /// The most sources, computations and sinks that a pipeline may have together.
-pub(super) const MAX_NODES: usize = 1_000;
+pub(super) const NODES_MAX: usize = 1_000;
 
 impl Graph {
     pub(super) fn check(&mut self, report: &Report<'_>) {
         // Of two writers the second in the file is the wrong one.
         self.nodes.sort_by_key(|node| node.line);
-        if self.nodes.len() > MAX_NODES {
+        if self.nodes.len() > NODES_MAX {
             let found = self.nodes.len();
             let message = format!("the pipeline has {found} sources, computations and sinks");
             report.error(
                 1,
                 message,
-                format!("write at most {MAX_NODES}; cut it in two"),
+                format!("write at most {NODES_MAX}; cut it in two"),
             );
             return;
         }

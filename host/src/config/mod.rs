@@ -30,7 +30,7 @@ use crate::types::pipeline::Pipeline;
 pub const PIPELINE_FILE_NAME: &str = "tidelock.toml";
 
 /// The longest pipeline file accepted, in bytes.
-pub const MAX_PIPELINE_FILE_BYTES: usize = 1 << 20;
+pub const PIPELINE_FILE_BYTES_MAX: usize = 1 << 20;
 
 /// A pipeline file that can't be used, with everything that was found in it, by line.
 #[derive(Debug, serde::Serialize)]
@@ -70,7 +70,7 @@ pub fn load(path: &Path) -> Result<Pipeline, PipelineFileError> {
     parse(&file, &text)
 }
 
-/// The text of the file, which must not be longer than [`MAX_PIPELINE_FILE_BYTES`].
+/// The text of the file, which must not be longer than [`PIPELINE_FILE_BYTES_MAX`].
 fn read_text(file: &Path) -> Result<String, Finding> {
     let unreadable = |error: std::io::Error| {
         let remedy = format!(
@@ -91,15 +91,15 @@ fn read_text(file: &Path) -> Result<String, Finding> {
     File::open(file)
         .and_then(|opened| {
             opened
-                .take(MAX_PIPELINE_FILE_BYTES as u64 + 1)
+                .take(PIPELINE_FILE_BYTES_MAX as u64 + 1)
                 .read_to_end(&mut bytes)
         })
         .map_err(unreadable)?;
-    if bytes.len() > MAX_PIPELINE_FILE_BYTES {
+    if bytes.len() > PIPELINE_FILE_BYTES_MAX {
         return Err(Finding::error(
             file,
             None,
-            format!("is longer than {MAX_PIPELINE_FILE_BYTES} bytes"),
+            format!("is longer than {PIPELINE_FILE_BYTES_MAX} bytes"),
             "check that this is the pipeline file and not one of its inputs",
         ));
     }

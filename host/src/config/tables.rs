@@ -19,16 +19,16 @@ use crate::types::pipeline::{
 
 /// The longest parameters of a computation, as JSON text, in bytes: they are kept in a small row,
 /// together with the rest of what is known of the computation.
-pub(super) const MAX_PARAMETERS_BYTES: usize = 3 << 10;
+pub(super) const PARAMETERS_BYTES_MAX: usize = 3 << 10;
 
 /// The greatest number of partitions of a transform: each is a job with a thread of its own.
 pub(super) const PARTITIONS_MAX: u32 = 256;
 
 /// The greatest number of rows that an epoch or a batch may be told to hold.
-const MAX_ROWS: u64 = 1_000_000;
+const ROWS_MAX: u64 = 1_000_000;
 
 /// The most that an epoch, a batch or the effects of a call may be told to hold, in bytes.
-const MAX_BYTES: u64 = 1 << 30;
+const BYTES_MAX: u64 = 1 << 30;
 
 /// Reads the whole file. `None` when there is no pipeline to speak of; the report has the reasons.
 pub(super) fn read_pipeline(
@@ -235,10 +235,10 @@ impl Tables<'_> {
                 return None;
             }
         };
-        if json.len() > MAX_PARAMETERS_BYTES {
+        if json.len() > PARAMETERS_BYTES_MAX {
             let found = json.len();
             let message = format!(
-                "parameters of {what} are {found} bytes as JSON, the limit is {MAX_PARAMETERS_BYTES}"
+                "parameters of {what} are {found} bytes as JSON, the limit is {PARAMETERS_BYTES_MAX}"
             );
             self.report
                 .error(line, message, "read what is this large from a source");
@@ -342,8 +342,8 @@ impl Tables<'_> {
     fn epoch(&self, mut fields: Fields<'_>) -> EpochLimits {
         fields.what = "epoch".to_owned();
         let defaults = EpochLimits::default();
-        let rows = 1..=MAX_ROWS;
-        let bytes = 1..=MAX_BYTES;
+        let rows = 1..=ROWS_MAX;
+        let bytes = 1..=BYTES_MAX;
         let batch_rows = fields.number("max_rows_per_batch", rows.clone());
         let batch_bytes = fields.size("max_bytes_per_batch", bytes.clone());
         let max_rows_per_epoch = value_or(
@@ -405,9 +405,9 @@ fn call_limits(mut fields: Fields<'_>) -> CallLimits {
     let defaults = CallLimits::default();
     let deadlines = Duration::from_millis(1)..=Duration::from_secs(3_600);
     let fuel = fields.number("fuel", 1..=i64::MAX as u64);
-    let memory = fields.size("memory", 64 << 10..=4 << 30);
+    let memory = fields.size("memory", 64 << 10..=CallLimits::MEMORY_BYTES_MAX as u64);
     let deadline = fields.duration("deadline", deadlines);
-    let output = fields.size("output", 1 << 10..=MAX_BYTES);
+    let output = fields.size("output", 1 << 10..=BYTES_MAX);
     let log = fields.size("log", 1..=16 << 20);
     fields.finish();
     CallLimits {

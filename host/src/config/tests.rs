@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::{MAX_PIPELINE_FILE_BYTES, load};
+use crate::config::{PIPELINE_FILE_BYTES_MAX, load};
 use crate::types::batch::ComputationKind;
 use crate::types::finding::Finding;
 use crate::types::pipeline::{
@@ -112,7 +112,7 @@ fn a_short_file_gets_the_documented_defaults() {
     assert_eq!(source.written_path, "flights.csv");
     assert_eq!(
         source.max_record_bytes,
-        FileSourceOptions::DEFAULT_MAX_RECORD_BYTES
+        FileSourceOptions::RECORD_BYTES_MAX_DEFAULT
     );
     let delays = &pipeline.computations["delays"];
     assert_eq!(delays.kind, ComputationKind::Transform);
@@ -280,7 +280,7 @@ fn a_file_that_cannot_be_read_says_so() {
         finding(),
         "F:3: is not UTF-8 from this line on; save it as UTF-8"
     );
-    std::fs::write(&file, vec![b'#'; MAX_PIPELINE_FILE_BYTES + 1]).unwrap();
+    std::fs::write(&file, vec![b'#'; PIPELINE_FILE_BYTES_MAX + 1]).unwrap();
     assert_eq!(
         finding(),
         "F: is longer than 1048576 bytes; check that this is the pipeline file and not one of its inputs"
@@ -466,8 +466,8 @@ fn wrong_quantities() {
          write a whole number and a unit, B, KiB, MiB or GiB, as in \"64MiB\"",
     );
     limits(
-        "memory = \"5GiB\"",
-        "memory = 5GiB of limits of computation delays is out of range; write 64KiB to 4GiB",
+        "memory = \"2GiB\"",
+        "memory = 2GiB of limits of computation delays is out of range; write 64KiB to 1GiB",
     );
     limits(
         "deadline = \"30\"",

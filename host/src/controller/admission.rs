@@ -1,17 +1,22 @@
-//! Whether a pipeline may run: its components load, import only what they are granted, and fit
-//! their places. `tidelock check` and `tidelock run` ask the same questions here.
+//! Whether a pipeline may run: its components load, import only what they are granted, fit their
+//! places and accept their parameters; its sources can be opened. `tidelock check` and
+//! `tidelock run` ask the same questions here, before a record is read and anything is written.
 
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::guest::{Component, Computation, ComputationSettings, GuestRuntime};
-use crate::types::batch::Description;
+use crate::guest::{
+    COMPONENT_BYTES_MAX, Component, Computation, ComputationSettings, GuestError, GuestRuntime,
+};
+use crate::source::{self, OnChange};
+use crate::storage::StorageError;
+use crate::types::batch::{Batch, ComputationKind, Description, StateColumn};
 use crate::types::finding::Finding;
-use crate::types::pipeline::{ComputationOptions, Pipeline};
-
-/// The largest component file accepted, in bytes.
-pub const COMPONENT_BYTES_MAX: u64 = 256 << 20;
+use crate::types::pipeline::{ComputationOptions, Pipeline, SinkConnector};
 
 /// A pipeline whose components have been found fit for their places.
 pub struct Admission {
@@ -36,15 +41,12 @@ impl AdmittedComputation {
     /// # Errors
     ///
     /// As [`Computation::new`]; it worked once before.
-    pub fn instance(
-        &self,
-        runtime: &Arc<GuestRuntime>,
-    ) -> Result<Computation, crate::guest::GuestError> {
+    pub fn instance(&self, runtime: &Arc<GuestRuntime>) -> Result<Computation, GuestError> {
         Computation::new(runtime, &self.component, self.settings.clone())
     }
 }
 
-/// Loads and checks every component of the pipeline.
+/// Loads and checks every component of the pipeline, and opens its sources.
 ///
 /// # Errors
 ///
@@ -66,9 +68,11 @@ pub fn admit(pipeline: &Pipeline, runtime: &Arc<GuestRuntime>) -> Result<Admissi
             instance: options.instance,
         };
         match Computation::new(runtime, component, settings.clone()) {
-            Ok(computation) => {
+            Ok(mut computation) => {
                 let description = computation.description().clone();
                 check_place(pipeline, name, options, &description, &mut findings);
+                check_timers(pipeline, name, options, &description, &mut findings);
+                check_parameters(pipeline, options, &mut computation, &mut findings);
                 warn_of_impurity(pipeline, name, options, &computation, &mut findings);
                 let admitted = AdmittedComputation {
                     component: component.clone(),
@@ -80,11 +84,12 @@ pub fn admit(pipeline: &Pipeline, runtime: &Arc<GuestRuntime>) -> Result<Admissi
             Err(error) => findings.push(Finding::error(
                 &pipeline.file,
                 options.lines.component,
-                format!("computation {name}: {error}"),
+                guest_error(&error),
                 "`tidelock inspect` shows what the component imports and exports",
             )),
         }
     }
+    check_sources(pipeline, &mut findings);
     if findings.iter().any(Finding::is_error) {
         return Err(findings);
     }
@@ -128,17 +133,137 @@ fn load_components<'a>(
 /// The bytes of a component file, or what stands against it.
 pub fn read_component(path: &Path) -> Result<Vec<u8>, String> {
     let can_not = |error: std::io::Error| format!("can't be read: {error}");
-    let metadata = std::fs::metadata(path).map_err(can_not)?;
-    if !metadata.is_file() {
+    // Opening a pipe would wait for its writer.
+    if !std::fs::metadata(path).map_err(can_not)?.is_file() {
         return Err("is not a regular file".to_owned());
     }
-    if metadata.len() > COMPONENT_BYTES_MAX {
-        let size = metadata.len();
-        return Err(format!(
-            "has {size} bytes, the limit is {COMPONENT_BYTES_MAX}"
-        ));
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| {
+            file.take(COMPONENT_BYTES_MAX as u64 + 1)
+                .read_to_end(&mut bytes)
+        })
+        .map_err(can_not)?;
+    if bytes.len() > COMPONENT_BYTES_MAX {
+        return Err(format!("has more than {COMPONENT_BYTES_MAX} bytes"));
     }
-    std::fs::read(path).map_err(can_not)
+    Ok(bytes)
+}
+
+/// What stands against each file that the pipeline's sinks would append to, as `check` finds it
+/// without making anything.
+pub fn sink_file_findings(
+    pipeline: &Pipeline,
+    check: impl Fn(&Path) -> Result<(), StorageError>,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, sink) in &pipeline.sinks {
+        let SinkConnector::File { path } = &sink.connector else {
+            continue;
+        };
+        if let Err(error) = check(path) {
+            findings.push(Finding::error(
+                &pipeline.file,
+                sink.line,
+                format!("sink {name}: {}", with_causes(&error)),
+                "the file of a sink is written by tidelock alone",
+            ));
+        }
+    }
+    findings
+}
+
+/// Opens every source at its beginning, to see that it can be read.
+fn check_sources(pipeline: &Pipeline, findings: &mut Vec<Finding>) {
+    for (name, source) in &pipeline.sources {
+        if let Err(error) = source::open(&source.connector, None, OnChange::Refuse) {
+            findings.push(Finding::error(
+                &pipeline.file,
+                source.line,
+                format!("source {name}: {}", with_causes(&error)),
+                "see to the file, or name another one",
+            ));
+        }
+    }
+}
+
+/// Nothing sets or fires timers yet: a computation that counts on them would wait for ever.
+fn check_timers(
+    pipeline: &Pipeline,
+    name: &str,
+    options: &ComputationOptions,
+    description: &Description,
+    findings: &mut Vec<Finding>,
+) {
+    if description.timers.is_empty() {
+        return;
+    }
+    let timers: Vec<&str> = (description.timers.iter())
+        .map(|timer| timer.name.as_str())
+        .collect();
+    let timers = timers.join(", ");
+    findings.push(Finding::error(
+        &pipeline.file,
+        options.lines.component,
+        format!(
+            "computation {name}: its component declares timers ({timers}); timers come in a later \
+             release"
+        ),
+        "name a component without timers",
+    ));
+}
+
+/// Calls the computation with an empty batch, which has no effects: a component reads its
+/// parameters first.
+fn check_parameters(
+    pipeline: &Pipeline,
+    options: &ComputationOptions,
+    computation: &mut Computation,
+    findings: &mut Vec<Finding>,
+) {
+    let description = computation.description();
+    let empty = Batch {
+        watermarks: match description.kind {
+            ComputationKind::Map => Vec::new(),
+            ComputationKind::Transform => vec![0; description.inputs.len()],
+        },
+        states: vec![StateColumn::default(); description.states.len()],
+        ..Batch::default()
+    };
+    let Err(error) = computation.process(&empty) else {
+        return;
+    };
+    let (line, remedy) = match error {
+        GuestError::Failure { .. } => (
+            options.lines.parameters,
+            "correct the parameters; it was called without a message",
+        ),
+        _ => (
+            options.lines.component,
+            "it was called without a message, to see whether it accepts its parameters",
+        ),
+    };
+    let message = guest_error(&error);
+    findings.push(Finding::error(&pipeline.file, line, message, remedy));
+}
+
+/// The error with its cause, but without the backtrace of a failed call: a finding is one line.
+fn guest_error(error: &GuestError) -> String {
+    match error.report() {
+        Some(_) => error.to_string(),
+        None => with_causes(error),
+    }
+}
+
+fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
 }
 
 /// Whether the component is what the pipeline file says: its kind, and its streams by name.
@@ -153,8 +278,7 @@ fn check_place(
         findings.push(Finding::error(&pipeline.file, line, message, remedy));
     };
     if options.kind != description.kind {
-        let (asked, is) = (kind_name(options), description.kind);
-        let is = format!("{is:?}").to_lowercase();
+        let (asked, is) = (options.kind.name(), description.kind.name());
         report(
             options.lines.kind,
             format!("computation {name} is a {asked} here, its component is a {is}"),
@@ -197,10 +321,6 @@ fn check_place(
             format!("the component declares {side} = {declared:?}"),
         );
     }
-}
-
-fn kind_name(options: &ComputationOptions) -> String {
-    format!("{:?}", options.kind).to_lowercase()
 }
 
 fn difference<'a>(these: &'a [String], those: &[String]) -> Vec<&'a str> {

@@ -42,4 +42,4 @@ mod wasi;
 pub use component::{Component, ImportedFunction};
 pub use computation::{Call, Computation, ComputationSettings};
 pub use error::{CallReport, GuestError};
-pub use runtime::{GuestOptions, GuestRuntime};
+pub use runtime::{COMPONENT_BYTES_MAX, GuestOptions, GuestRuntime};

@@ -17,7 +17,10 @@ use crate::guest::error::{GuestError, NotAComponent};
 use crate::guest::instances::InstanceSlots;
 use crate::guest::wasi::{self, GuestState};
 use crate::types::digest::Digest;
+use crate::types::pipeline::CallLimits;
 
+/// The largest component that is read or loaded, in bytes, where the options do not say.
+pub const COMPONENT_BYTES_MAX: usize = 64 << 20;
 /// The stack that a guest may use, in bytes. The thread that calls it needs about as much again:
 /// Rust's threads have 2 MiB.
 const STACK_BYTES_MAX: usize = 1 << 20;
@@ -67,8 +70,8 @@ impl Default for GuestOptions {
             cache_directory: None,
             cache_bytes_max: 1 << 30,
             instances_max: 64,
-            memory_bytes_max: 1 << 30,
-            component_bytes_max: 64 << 20,
+            memory_bytes_max: CallLimits::MEMORY_BYTES_MAX,
+            component_bytes_max: COMPONENT_BYTES_MAX,
             baseline_target: true,
             fuel: true,
         }

@@ -69,7 +69,7 @@ pub struct FileSourceOptions {
 
 impl FileSourceOptions {
     /// The longest record accepted where the pipeline file does not say, in bytes.
-    pub const DEFAULT_MAX_RECORD_BYTES: usize = 1 << 20;
+    pub const RECORD_BYTES_MAX_DEFAULT: usize = 1 << 20;
 }
 
 /// How a file's bytes are cut into records.
@@ -204,6 +204,12 @@ pub struct CallLimits {
     pub output_bytes: usize,
     /// Captured stdout and stderr, and the text of log lines: each, in bytes.
     pub log_bytes: usize,
+}
+
+impl CallLimits {
+    /// The most linear memory that a call may be allowed, in bytes: what the host reserves address
+    /// space for in every instance.
+    pub const MEMORY_BYTES_MAX: usize = 1 << 30;
 }
 
 impl Default for CallLimits {

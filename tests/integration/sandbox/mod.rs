@@ -135,6 +135,8 @@ fn every_guest_and_every_behaviour_has_a_test() {
         include_str!("imports.rs"),
         include_str!("malformed.rs"),
         include_str!("../verdicts.rs"),
+        include_str!("../check.rs"),
+        include_str!("../kill.rs"),
     ]
     .concat();
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("guests/behaviours/examples");

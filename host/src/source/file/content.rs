@@ -17,7 +17,7 @@ use crate::source::SourceError;
 const COMPRESSED_READ_BYTES: usize = 64 << 10;
 
 /// How many members of an archive an error lists.
-const MAX_LISTED_MEMBERS: usize = 10;
+const LISTED_MEMBERS_MAX: usize = 10;
 
 /// The decompressed bytes of a file, from the first on.
 #[derive(Debug)]
@@ -179,7 +179,7 @@ fn only_member(archive: &mut ZipArchive<BufReader<File>>) -> Result<usize, Strin
         }
         only = Some(index);
         count += 1;
-        if names.len() < MAX_LISTED_MEMBERS {
+        if names.len() < LISTED_MEMBERS_MAX {
             names.push(
                 member
                     .name()

@@ -22,7 +22,7 @@ use crate::types::pipeline::{FileSourceOptions, RecordFormat};
 
 /// The most that one poll returns beyond its first record, in bytes, whatever its limit says: a
 /// column holds less than 4 GiB.
-const MAX_POLL_BYTES: usize = 1 << 30;
+const POLL_BYTES_MAX: usize = 1 << 30;
 
 /// What some programs put before UTF-8 text; it belongs to no record.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -71,7 +71,8 @@ impl FileSource {
     }
 
     /// How often a changed file was accepted and read from its beginning.
-    pub fn incarnation(&self) -> u32 {
+    #[cfg(test)]
+    fn incarnation(&self) -> u32 {
         self.incarnation
     }
 
@@ -313,7 +314,7 @@ impl Source for FileSource {
         limit: PollLimit,
         records: &mut SourceRecords,
     ) -> Result<PollOutcome, SourceError> {
-        let limit_bytes = limit.bytes.min(MAX_POLL_BYTES);
+        let limit_bytes = limit.bytes.min(POLL_BYTES_MAX);
         let mut taken_bytes = 0;
         for index in 0..limit.rows {
             let is_first = index == 0;

@@ -78,7 +78,7 @@ impl TestFile {
             path: folder.path().join("input"),
             written_path: "input".to_owned(),
             format,
-            max_record_bytes: FileSourceOptions::DEFAULT_MAX_RECORD_BYTES,
+            max_record_bytes: FileSourceOptions::RECORD_BYTES_MAX_DEFAULT,
         };
         let file = TestFile { folder, options };
         file.write(bytes);

@@ -139,11 +139,6 @@ impl Bulk {
         (self.database.persist(PersistMode::SyncData))
             .map_err(|error| failed("sync its journal", error))
     }
-
-    /// Bytes on disk.
-    pub(super) fn disk_bytes(&self) -> Result<u64, StorageError> {
-        (self.database.disk_space()).map_err(|error| failed("measure its disk space", error))
-    }
 }
 
 /// The rows as they were at one moment.

@@ -186,11 +186,6 @@ impl Decisions {
     pub(super) fn sync(&self) -> Result<(), StorageError> {
         (self.log.sync_data()).map_err(|error| failed("sync its log", sled::Error::Io(error)))
     }
-
-    /// Bytes on disk.
-    pub(super) fn disk_bytes(&self) -> Result<u64, StorageError> {
-        (self.database.size_on_disk()).map_err(|error| failed("measure its disk space", error))
-    }
 }
 
 /// sled has no error of its own for a lock that is held.

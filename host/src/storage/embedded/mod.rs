@@ -59,6 +59,7 @@ use lock::DirectoryLock;
 use overlay::{Overlay, Run};
 use queue::{Queue, Submitted, Work};
 use sink_files::SinkFiles;
+pub use sink_files::check_new_sink_file;
 
 /// Exit code of a process whose storage met a failed write or sync.
 pub const EXIT_AFTER_FAILED_SYNC: i32 = 74;
@@ -188,7 +189,8 @@ impl EmbeddedStorage {
     ///
     /// [`StorageError::InUse`] when another process has it; [`StorageError::MissingStore`] or
     /// [`StorageError::MixedStores`] when its halves do not belong together; or when a store fails.
-    /// Damaged partitions are no error here: see [`EmbeddedStorage::damaged`].
+    /// Damaged partitions are no error here: each is logged at level error with its epoch, the others
+    /// run, and whatever touches it is answered with [`StorageError::Damaged`].
     pub fn open(dir: &Path, options: EmbeddedOptions) -> Result<EmbeddedStorage, StorageError> {
         directories::make_durable(dir)?;
         let lock = DirectoryLock::take(dir)?;
@@ -225,8 +227,24 @@ impl EmbeddedStorage {
         })
     }
 
+    /// Whether `dir` holds storage, whole or not, so that opening it would make nothing new.
+    pub fn exists_in(dir: &Path) -> bool {
+        pair::exists_in(dir)
+    }
+
+    /// What [`Storage::open_sink_file`] would refuse about `path`; nothing is made or changed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Storage::open_sink_file`].
+    pub fn check_sink_file(&self, path: &Path) -> Result<(), StorageError> {
+        self.shared.check_running()?;
+        self.shared.sink_files().check(path)
+    }
+
     /// The partitions that can't go on, and why. The others run.
-    pub fn damaged(&self) -> Vec<(PartitionId, Damage)> {
+    #[cfg(test)]
+    fn damaged(&self) -> Vec<(PartitionId, Damage)> {
         let damaged = self
             .shared
             .damaged
@@ -236,15 +254,6 @@ impl EmbeddedStorage {
             .iter()
             .map(|(partition, damage)| (*partition, damage.clone()))
             .collect()
-    }
-
-    /// Bytes of disk that both stores use, sink files excepted.
-    ///
-    /// # Errors
-    ///
-    /// When a store fails.
-    pub fn disk_bytes(&self) -> Result<u64, StorageError> {
-        Ok(self.shared.bulk.disk_bytes()? + self.shared.decisions.disk_bytes()?)
     }
 }
 

@@ -26,6 +26,11 @@ const UNFINISHED: &str = "new";
 const NO_DECISIONS: &str = "decisions (leases, heads, pipelines)";
 const NO_BULK: &str = "bulk rows (states, positions, chunks)";
 
+/// Whether one of the stores is in `dir`.
+pub(super) fn exists_in(dir: &Path) -> bool {
+    dir.join(DECISIONS).exists() || dir.join(BULK).exists()
+}
+
 /// Opens both stores in `dir`, or makes both. The directory's lock must be held.
 pub(super) fn open(
     dir: &Path,

@@ -204,42 +204,20 @@ impl SinkFiles {
         let Some((id, file)) = self.files.iter_mut().find(|(_, file)| file.path == path) else {
             return Ok(Err(path));
         };
-        let wrong = |finding| StorageError::SinkFile {
-            path: path.clone(),
-            finding,
-        };
-        if file.is_blocked {
-            return Err(wrong(
-                "decided rows of a damaged partition wait for it; see to the partition and start \
-                 again"
-                    .to_owned(),
-            ));
-        }
-        let committed = file.written_len;
-        match std::fs::metadata(&path).map(|metadata| metadata.len()) {
-            Ok(len) if len == committed => {}
-            Ok(len) if len > committed => {
-                return Err(wrong(format!(
-                    "it holds {len} bytes, {committed} of them committed: somebody else wrote to \
-                     it; cut it back (truncate -s {committed}) or move it away together with the \
-                     data directory"
-                )));
-            }
-            Ok(len) => {
-                return Err(wrong(format!(
-                    "it holds only {len} of {committed} committed bytes: somebody cut it; put the \
-                     whole file back, or move the data directory away to start afresh"
-                )));
-            }
-            Err(error) => {
-                return Err(wrong(format!(
-                    "its {committed} committed bytes can't be read ({error}); put the file back, \
-                     or move the data directory away to start afresh"
-                )));
-            }
-        }
+        check_known(file)?;
         file.is_open = true;
         Ok(Ok(*id))
+    }
+
+    /// What stands against opening the file at `path`; nothing is made or changed.
+    pub(super) fn check(&self, path: &Path) -> Result<(), StorageError> {
+        let Some(path) = existing_form(path)? else {
+            return Ok(());
+        };
+        match self.files.values().find(|file| file.path == path) {
+            Some(file) => check_known(file),
+            None => check_new(&path),
+        }
     }
 
     /// Makes an empty file for a new sink and syncs it and its directory.
@@ -257,16 +235,7 @@ impl SinkFiles {
             .truncate(false)
             .open(path)
             .map_err(failed("create"))?;
-        let len = file.metadata().map_err(failed("look at"))?.len();
-        if len > 0 {
-            return Err(StorageError::SinkFile {
-                path: path.to_owned(),
-                finding: format!(
-                    "it holds {len} bytes that this data directory knows nothing of; move the file \
-                     away or delete it, or name another path"
-                ),
-            });
-        }
+        check_new(path)?;
         file.sync_all().map_err(failed("sync"))?;
         let directory = path.parent().unwrap_or(path);
         directories::sync(directory)
@@ -304,6 +273,97 @@ impl SinkFiles {
         };
         self.files.insert(id, file);
     }
+}
+
+/// Whether a file that the store knows ends where the store committed to.
+fn check_known(file: &SinkFile) -> Result<(), StorageError> {
+    let wrong = |finding| {
+        Err(StorageError::SinkFile {
+            path: file.path.clone(),
+            finding,
+        })
+    };
+    if file.is_blocked {
+        return wrong(
+            "decided rows of a damaged partition wait for it; see to the partition and start again"
+                .to_owned(),
+        );
+    }
+    let committed = file.written_len;
+    match std::fs::metadata(&file.path).map(|metadata| metadata.len()) {
+        Ok(len) if len == committed => Ok(()),
+        Ok(len) if len > committed => wrong(format!(
+            "it holds {len} bytes, {committed} of them committed: somebody else wrote to it; cut it \
+             back (truncate -s {committed}) or move it away together with the data directory"
+        )),
+        Ok(len) => wrong(format!(
+            "it holds only {len} of {committed} committed bytes: somebody cut it; put the whole \
+             file back, or move the data directory away to start afresh"
+        )),
+        Err(error) => wrong(format!(
+            "its {committed} committed bytes can't be read ({error}); put the file back, or move \
+             the data directory away to start afresh"
+        )),
+    }
+}
+
+/// Whether a file that the store does not know, at a path in its normal form, may become a sink's.
+fn check_new(path: &Path) -> Result<(), StorageError> {
+    let wrong = |finding| {
+        Err(StorageError::SinkFile {
+            path: path.to_owned(),
+            finding,
+        })
+    };
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() => wrong("it is no file; name another path".to_owned()),
+        Ok(found) if found.len() > 0 => wrong(format!(
+            "it holds {} bytes that this data directory knows nothing of; move the file away or \
+             delete it, or name another path",
+            found.len()
+        )),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(StorageError::File {
+            action: "look at",
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// What stands against making `path` the file of a sink under a data directory that does not exist
+/// yet; nothing is made.
+///
+/// # Errors
+///
+/// [`StorageError::SinkFile`] when something is there already, or no folder can be made for it.
+pub fn check_new_sink_file(path: &Path) -> Result<(), StorageError> {
+    existing_form(path)?.map_or(Ok(()), |path| check_new(&path))
+}
+
+/// The normal form of a path, without making folders: `None` where a folder above it is still to
+/// be made, and so nothing is there.
+fn existing_form(path: &Path) -> Result<Option<PathBuf>, StorageError> {
+    let absolute = std::path::absolute(path).map_err(|source| StorageError::File {
+        action: "resolve",
+        path: path.to_owned(),
+        source,
+    })?;
+    let existing = absolute.ancestors().find(|ancestor| ancestor.exists());
+    let existing = existing.unwrap_or(&absolute);
+    if existing != absolute && !existing.is_dir() {
+        return Err(StorageError::SinkFile {
+            path: absolute.clone(),
+            finding: format!("{} is no folder; name another path", existing.display()),
+        });
+    }
+    let directory = match absolute.parent() {
+        _ if absolute.exists() => return canonical(&absolute).map(Some),
+        Some(directory) if directory.exists() => canonical(directory)?,
+        _ => return Ok(None),
+    };
+    Ok(absolute.file_name().map(|name| directory.join(name)))
 }
 
 fn write_at(file: &mut SinkFile, append: &PlacedAppend) -> io::Result<()> {
