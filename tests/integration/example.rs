@@ -1,6 +1,6 @@
 //! The flights example as it is written, in a folder of its own, for tests to change and to run.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use harness::{TestHost, component, workspace};
 use toml::{Table, Value};
@@ -19,7 +19,7 @@ pub(crate) fn write_pipeline(folder: &TestHost, edit: impl FnOnce(&mut Table)) {
     let text = std::fs::read_to_string(example).expect("the example has a pipeline file");
     let mut file: Table = text.parse().expect("the example's pipeline file is TOML");
     for (name, package) in [("parse", "flights-parse"), ("delays", "flights-delays")] {
-        file["components"][name] = text_of(component(package));
+        file["components"][name] = text_of(&component(package));
     }
     file["sources"]["departures"]["path"] = "flights.csv".into();
     edit(&mut file);
@@ -57,6 +57,6 @@ fn table<'a>(file: &'a mut Table, name: &str) -> &'a mut Table {
     file[name].as_table_mut().expect("it is a table")
 }
 
-fn text_of(path: PathBuf) -> Value {
+fn text_of(path: &Path) -> Value {
     path.display().to_string().into()
 }
