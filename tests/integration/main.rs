@@ -3,6 +3,8 @@
 
 // What `cargo xtask components` leaves behind.
 mod components;
+// A pipeline's graph, printed and drawn.
+mod graph;
 // SIGKILL at any moment, and output as if nothing had happened.
 mod kill;
 // The command line as a person uses it.

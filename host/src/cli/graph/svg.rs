@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::cli::graph::document::{GraphDocument, Node, NodeKind};
+use crate::cli::graph::document::{GraphDocument, Node};
 use crate::cli::graph::layers::{Point, Size};
 use crate::cli::graph::picture::{Arrow, ArrowKind, Frame, Measure, NodeBox, Picture, StreamLabel};
 
@@ -238,9 +238,9 @@ fn write_legend(svg: &mut String, y: i32) {
 /// What a node is, in the line below its name.
 fn caption(node: &Node) -> String {
     let kind = node.id.kind.name();
-    let text = match (&node.component, node.id.kind) {
-        (Some(component), NodeKind::Map | NodeKind::Transform) => format!("{kind}, {component}"),
-        _ => format!("{kind}, {}", node.detail),
+    let text = match &node.component {
+        Some(component) => format!("{kind}, component {component}"),
+        None => format!("{kind}, {}", node.detail),
     };
     clipped(&text, TEXT_CHARACTERS_MAX)
 }
