@@ -11,6 +11,8 @@ mod changes;
 mod example;
 // The pipeline that several of them run.
 mod flights;
+// A pipeline's graph, printed and drawn.
+mod graph;
 // SIGKILL at any moment, and output as if nothing had happened.
 mod kill;
 // Transforms cut into several partitions.

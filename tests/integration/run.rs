@@ -39,6 +39,20 @@ fn every_row_of_the_week_equals_the_independent_answer() {
 }
 
 #[test]
+fn the_sums_of_the_keyed_example_equal_those_of_a_plain_program() {
+    let example = workspace().join("examples/keyed-sum");
+    let read = |name: &str| std::fs::read(example.join(name)).expect("the example is whole");
+    let folder = TestHost::new();
+    folder.write("data/events.jsonl", read("data/events.jsonl"));
+    let text = String::from_utf8(read("tidelock.toml")).expect("the file is text");
+    let target = workspace().join("target").display().to_string();
+    folder.write("tidelock.toml", text.replace("../../target", &target));
+    run_ok(&folder, &[]);
+    assert_eq!(line_count(&folder, "out/sums.jsonl"), 300);
+    assert!(folder.read("out/sums.jsonl") == read("expected/sums.jsonl"));
+}
+
+#[test]
 fn a_second_run_of_the_same_file_adds_nothing() {
     let folder = flights(&first_lines(500));
     run_ok(&folder, &[]);

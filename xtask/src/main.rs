@@ -2,6 +2,7 @@
 //! is the command tree; each command is a file of its own. Nothing here is part of the product, and
 //! no build script calls any of it.
 
+mod bench;
 mod command;
 mod components;
 mod demo;
@@ -36,6 +37,8 @@ enum Verb {
         #[arg(long, value_name = "PATH")]
         flights: Option<PathBuf>,
     },
+    /// Measure whole pipelines against a plain program that does the same, in turns.
+    Bench(bench::BenchArguments),
     /// Run every check: formatting, lints, documentation, every test.
     Test,
 }
@@ -62,6 +65,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
             Ok(())
         }
         Verb::Demo { flights } => demo::run(&workspace, &toolchain, flights.as_deref()),
+        Verb::Bench(arguments) => bench::run(&workspace, &toolchain, arguments),
         Verb::Test => test::run(&workspace, &toolchain),
     }
 }

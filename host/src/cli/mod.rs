@@ -4,6 +4,7 @@
 //! changed since its last run), 130 interrupted.
 
 pub mod check;
+pub mod graph;
 pub mod inspect;
 pub mod progress;
 pub mod run;
@@ -40,6 +41,8 @@ pub enum Command {
     Run(run::RunArguments),
     /// Check everything that a run would, and report all errors at once.
     Check(check::CheckArguments),
+    /// Show the graph of a pipeline as it will run, cut into jobs: as text or as a picture.
+    Graph(graph::GraphArguments),
     /// Show what a component exports and imports, and what each import means.
     Inspect(inspect::InspectArguments),
 }
@@ -97,6 +100,7 @@ pub fn main(open_storage: &OpenStorage) -> ExitCode {
     let outcome = match &cli.command {
         Command::Run(arguments) => run::run(arguments, cli.output, &logs, open_storage),
         Command::Check(arguments) => check::check(arguments, cli.output),
+        Command::Graph(arguments) => graph::graph(arguments, cli.output, &logs),
         Command::Inspect(arguments) => {
             inspect::inspect(arguments, cli.output).map(|()| Outcome::Done)
         }

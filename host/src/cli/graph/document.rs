@@ -1,0 +1,250 @@
+//! The graph of a pipeline as it will run, in the form that every output format draws from and that
+//! `-o json` prints as it stands. It knows names and places, not positions on paper.
+
+use std::fmt;
+use std::path::Path;
+
+use serde::{Serialize, Serializer};
+
+use crate::controller::graph::{JobHead, job_shapes, transforms_reading};
+use crate::types::batch::ComputationKind;
+use crate::types::pipeline::{Pipeline, SinkConnector, SourceConnector};
+
+/// A pipeline's graph, cut into jobs.
+#[derive(Debug, Serialize)]
+pub(super) struct GraphDocument {
+    pub(super) pipeline: String,
+    /// Sources, computations, sinks; each kind in the order of its names.
+    pub(super) nodes: Vec<Node>,
+    /// In the order of the nodes that write them.
+    pub(super) streams: Vec<Stream>,
+    /// Those of sources first.
+    pub(super) jobs: Vec<Job>,
+    /// In the order of the jobs that write them.
+    pub(super) lanes: Vec<Lane>,
+}
+
+/// A source, a computation or a sink.
+#[derive(Debug, Serialize)]
+pub(super) struct Node {
+    pub(super) id: NodeId,
+    /// The connector with its file, or the component with its file.
+    pub(super) detail: String,
+    /// The component's name, where it is a computation.
+    pub(super) component: Option<String>,
+    /// How many partitions it has, where the pipeline file says so: a transform.
+    pub(super) partitions: Option<u32>,
+    pub(super) inputs: Vec<String>,
+    pub(super) outputs: Vec<String>,
+}
+
+/// What a node is and how it is named; no two nodes of a pipeline have the same.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct NodeId {
+    pub(super) kind: NodeKind,
+    pub(super) name: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum NodeKind {
+    Source,
+    Map,
+    Transform,
+    Sink,
+}
+
+/// A stream with its writer and its readers.
+#[derive(Debug, Serialize)]
+pub(super) struct Stream {
+    pub(super) name: String,
+    pub(super) writer: NodeId,
+    /// None, where its messages are dropped.
+    pub(super) readers: Vec<NodeId>,
+}
+
+/// What runs as one: a source or transform, and the maps chained behind it.
+#[derive(Debug, Serialize)]
+pub(super) struct Job {
+    /// The source or transform.
+    pub(super) head: NodeId,
+    /// How many jobs of this shape there are; unknown for a source before it is opened.
+    pub(super) partitions: Option<u32>,
+    /// The head, then the maps, each after those that feed it.
+    pub(super) steps: Vec<NodeId>,
+}
+
+/// A stream on its way from one kind of job to another.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Lane {
+    pub(super) stream: String,
+    /// The head of the job that writes it.
+    pub(super) from: NodeId,
+    /// The transform that reads it.
+    pub(super) to: NodeId,
+}
+
+impl GraphDocument {
+    /// The graph of a pipeline whose file has been checked.
+    pub(super) fn of(pipeline: &Pipeline) -> GraphDocument {
+        let nodes = nodes(pipeline);
+        let streams = streams(&nodes);
+        let mut jobs = Vec::new();
+        let mut lanes = Vec::new();
+        for shape in job_shapes(pipeline) {
+            let (kind, partitions) = match &shape.head {
+                JobHead::Source(_) => (NodeKind::Source, None),
+                JobHead::Transform(name) => {
+                    let partitions = pipeline.computations[name].partitions;
+                    (NodeKind::Transform, Some(partitions))
+                }
+            };
+            let head = NodeId::new(kind, shape.head.name());
+            for stream in &shape.streams {
+                lanes.extend(transforms_reading(pipeline, stream).map(|reader| Lane {
+                    stream: stream.clone(),
+                    from: head.clone(),
+                    to: NodeId::new(NodeKind::Transform, reader),
+                }));
+            }
+            let maps = shape
+                .maps
+                .iter()
+                .map(|name| NodeId::new(NodeKind::Map, name));
+            jobs.push(Job {
+                steps: std::iter::once(head.clone()).chain(maps).collect(),
+                head,
+                partitions,
+            });
+        }
+        GraphDocument {
+            pipeline: pipeline.name.clone(),
+            nodes,
+            streams,
+            jobs,
+            lanes,
+        }
+    }
+
+    /// The node of that id, which is one of this graph's.
+    pub(super) fn node(&self, id: &NodeId) -> &Node {
+        let found = self.nodes.iter().find(|node| node.id == *id);
+        found.expect("ids are made together with their nodes")
+    }
+
+    /// The stream of that name, which a node of this graph writes.
+    pub(super) fn stream(&self, name: &str) -> &Stream {
+        let found = self.streams.iter().find(|stream| stream.name == name);
+        found.expect("every output of a node is a stream")
+    }
+
+    /// The sinks, in the order of their names.
+    pub(super) fn sinks(&self) -> impl Iterator<Item = &Node> {
+        let is_sink = |node: &&Node| node.id.kind == NodeKind::Sink;
+        self.nodes.iter().filter(is_sink)
+    }
+}
+
+impl Job {
+    /// Whether a reader takes a stream out of this job. A map does not: it runs in every job that
+    /// writes one of its inputs.
+    pub(super) fn feeds_outside(reader: &NodeId) -> bool {
+        reader.kind != NodeKind::Map
+    }
+}
+
+impl NodeId {
+    fn new(kind: NodeKind, name: &str) -> NodeId {
+        let name = name.to_owned();
+        NodeId { kind, name }
+    }
+}
+
+/// Its kind and its name: `map parse`.
+impl fmt::Display for NodeId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}", self.kind.name(), self.name)
+    }
+}
+
+impl Serialize for NodeId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl NodeKind {
+    /// Its word.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            NodeKind::Source => "source",
+            NodeKind::Map => "map",
+            NodeKind::Transform => "transform",
+            NodeKind::Sink => "sink",
+        }
+    }
+}
+
+fn nodes(pipeline: &Pipeline) -> Vec<Node> {
+    // Paths were made absolute against this folder; as they are written they say more.
+    let folder = pipeline.file.parent().map(Path::canonicalize);
+    let folder = folder.and_then(Result::ok).unwrap_or_default();
+    let written = |path: &Path| {
+        let path = path.strip_prefix(&folder).unwrap_or(path);
+        path.display().to_string()
+    };
+    let sources = pipeline.sources.iter().map(|(name, options)| {
+        let SourceConnector::File(file) = &options.connector;
+        Node {
+            id: NodeId::new(NodeKind::Source, name),
+            detail: format!("file {}, {}", file.written_path, file.format.name()),
+            component: None,
+            partitions: None,
+            inputs: Vec::new(),
+            outputs: vec![name.clone()],
+        }
+    });
+    let computations = pipeline.computations.iter().map(|(name, options)| {
+        let component = &options.component;
+        let path = pipeline.components.get(component);
+        let path = path.map_or_else(String::new, |reference| written(&reference.path));
+        let (kind, partitions) = match options.kind {
+            ComputationKind::Map => (NodeKind::Map, None),
+            ComputationKind::Transform => (NodeKind::Transform, Some(options.partitions)),
+        };
+        Node {
+            id: NodeId::new(kind, name),
+            detail: format!("component {component}, {path}"),
+            component: Some(component.clone()),
+            partitions,
+            inputs: options.inputs.clone(),
+            outputs: options.outputs.clone(),
+        }
+    });
+    let sinks = pipeline.sinks.iter().map(|(name, options)| Node {
+        id: NodeId::new(NodeKind::Sink, name),
+        detail: match &options.connector {
+            SinkConnector::File { path } => format!("file {}", written(path)),
+            SinkConnector::Stdout => "stdout".to_owned(),
+        },
+        component: None,
+        partitions: None,
+        inputs: options.inputs.clone(),
+        outputs: Vec::new(),
+    });
+    sources.chain(computations).chain(sinks).collect()
+}
+
+fn streams(nodes: &[Node]) -> Vec<Stream> {
+    let mut streams = Vec::new();
+    for writer in nodes {
+        for name in &writer.outputs {
+            let readers = nodes.iter().filter(|node| node.inputs.contains(name));
+            streams.push(Stream {
+                name: name.clone(),
+                writer: writer.id.clone(),
+                readers: readers.map(|node| node.id.clone()).collect(),
+            });
+        }
+    }
+    streams
+}
