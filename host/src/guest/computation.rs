@@ -250,7 +250,7 @@ impl Computation {
         parts.run(batch, &self.settings, |part| {
             let mut instance = self.start().map_err(CallFailure::NotOfTheBatch)?;
             self.call(&mut instance, part)
-                .map_err(|failed| CallFailure::OfTheBatch(Box::new(failed)))
+                .map_err(CallFailure::OfTheBatch)
         })
     }
 
@@ -258,7 +258,7 @@ impl Computation {
         start(&self.runtime, &self.prepared, &self.settings, &self.outside)
     }
 
-    fn call(&self, instance: &mut Instance, batch: &Batch) -> Result<Call, FailedCall> {
+    fn call(&self, instance: &mut Instance, batch: &Batch) -> Result<Call, Box<FailedCall>> {
         let limits = &self.settings.limits;
         let states = columns::lend_states(batch);
         let lent = columns::lend_batch(batch, &states);
@@ -274,7 +274,7 @@ impl Computation {
                 stdout: report.stdout,
                 stderr: report.stderr,
             }),
-            Err(fault) => Err(FailedCall { fault, report }),
+            Err(fault) => Err(Box::new(FailedCall { fault, report })),
         }
     }
 

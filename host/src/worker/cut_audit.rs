@@ -32,7 +32,7 @@ impl CutAudit {
         }
         let batch = self.batch_count;
         self.batch_count += 1;
-        if batch % BATCHES_PER_AUDIT != 0 {
+        if !batch.is_multiple_of(BATCHES_PER_AUDIT) {
             return None;
         }
         // Near the middle, where most keys are on both sides, and another place each time, so that
