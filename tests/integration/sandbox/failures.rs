@@ -153,6 +153,26 @@ fn every_wrong_column_is_named() {
     }
 }
 
+#[test]
+fn b2_outputs_without_exactly_one_parent_are_refused() {
+    let columns = [
+        "outputs.parent-ends",
+        "outputs.parents",
+        "outputs.parents.length",
+    ];
+    for column in columns {
+        assert!(WRONG_COLUMNS.contains(&column), "{column}");
+        let mut computation = behaving("wrong-column", |settings| {
+            settings.parameters =
+                format!("{{\"behaviour\":\"wrong-column\",\"column\":\"{column}\"}}");
+        });
+        let error = computation
+            .process(&batch(&["one"], true))
+            .expect_err(column);
+        check_text(&error, &[&named(column), "defect of the component"]);
+    }
+}
+
 /// How the error names a column that was spoiled.
 fn named(column: &str) -> String {
     match column {

@@ -46,7 +46,7 @@ fn check_constant(guest: &str, grants: Grants) -> String {
 }
 
 #[test]
-fn clocks_are_refused_or_stand_still() {
+fn o5_clocks_are_refused_or_stand_still() {
     check_refused(
         "reads_clock",
         &["wasi:clocks/wall-clock.now", "SystemTime", "frozen"],
@@ -60,7 +60,7 @@ fn clocks_are_refused_or_stand_still() {
 }
 
 #[test]
-fn random_numbers_are_refused_or_always_the_same() {
+fn o5_random_numbers_are_refused_or_always_the_same() {
     check_refused(
         "reads_random",
         &["wasi:random/random.get-random-bytes", "seeded"],
@@ -93,7 +93,7 @@ fn host_grants_are_real_for_a_transform() {
 }
 
 #[test]
-fn host_grants_are_refused_for_a_map() {
+fn n1_host_grants_are_refused_for_a_map() {
     let grants = Grants {
         clock: ClockGrant::Host,
         ..Grants::default()
@@ -117,7 +117,7 @@ fn sleeping_needs_no_grant_and_takes_no_time() {
 }
 
 #[test]
-fn sockets_are_refused() {
+fn o5_sockets_are_refused() {
     check_refused(
         "opens_socket",
         &["wasi:sockets/tcp", "std::net", "by a source"],
@@ -141,7 +141,7 @@ fn sockets_are_refused() {
 }
 
 #[test]
-fn files_are_there_only_under_a_granted_directory_and_only_to_read() {
+fn o5_files_are_there_only_under_a_granted_directory_and_only_to_read() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("greeting.txt");
     std::fs::write(&file, "hello").expect("written");
@@ -170,7 +170,7 @@ fn files_are_there_only_under_a_granted_directory_and_only_to_read() {
 }
 
 #[test]
-fn unknown_imports_are_refused_by_name() {
+fn o5_unknown_imports_are_refused_by_name() {
     let bytes = wat::parse_str(
         r#"(component
             (import "acme:secrets/vault@1.0.0" (instance (export "open" (func))))

@@ -73,7 +73,7 @@ fn verify_every_cut(behaviour: &str) -> Result<(), GuestError> {
 }
 
 #[test]
-fn outputs_that_depend_on_the_cut_are_told_with_both_values() {
+fn n1_outputs_that_depend_on_the_cut_are_told_with_both_values() {
     let error = verify_every_cut("numbers-messages-in-the-batch").expect_err("they differ");
     assert!(
         matches!(error, GuestError::DependsOnCut { .. }),

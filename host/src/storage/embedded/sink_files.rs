@@ -211,9 +211,7 @@ impl SinkFiles {
 
     /// What stands against opening the file at `path`; nothing is made or changed.
     pub(super) fn check(&self, path: &Path) -> Result<(), StorageError> {
-        let Some(path) = existing_form(path)? else {
-            return Ok(());
-        };
+        let path = existing_form(path)?;
         match self.files.values().find(|file| file.path == path) {
             Some(file) => check_known(file),
             None => check_new(&path),
@@ -339,31 +337,28 @@ fn check_new(path: &Path) -> Result<(), StorageError> {
 ///
 /// [`StorageError::SinkFile`] when something is there already, or no folder can be made for it.
 pub fn check_new_sink_file(path: &Path) -> Result<(), StorageError> {
-    existing_form(path)?.map_or(Ok(()), |path| check_new(&path))
+    check_new(&existing_form(path)?)
 }
 
-/// The normal form of a path, without making folders: `None` where a folder above it is still to
-/// be made, and so nothing is there.
-fn existing_form(path: &Path) -> Result<Option<PathBuf>, StorageError> {
+/// The normal form of a path, without making the folders above it.
+fn existing_form(path: &Path) -> Result<PathBuf, StorageError> {
     let absolute = std::path::absolute(path).map_err(|source| StorageError::File {
         action: "resolve",
         path: path.to_owned(),
         source,
     })?;
-    let existing = absolute.ancestors().find(|ancestor| ancestor.exists());
+    let mut ancestors = absolute.ancestors();
+    let existing = ancestors.find(|ancestor| ancestor.exists());
     let existing = existing.unwrap_or(&absolute);
-    if existing != absolute && !existing.is_dir() {
-        return Err(StorageError::SinkFile {
+    let missing = absolute.strip_prefix(existing).unwrap_or(Path::new(""));
+    match missing.as_os_str().is_empty() {
+        true => canonical(existing),
+        false if existing.is_dir() => Ok(canonical(existing)?.join(missing)),
+        false => Err(StorageError::SinkFile {
             path: absolute.clone(),
             finding: format!("{} is no folder; name another path", existing.display()),
-        });
+        }),
     }
-    let directory = match absolute.parent() {
-        _ if absolute.exists() => return canonical(&absolute).map(Some),
-        Some(directory) if directory.exists() => canonical(directory)?,
-        _ => return Ok(None),
-    };
-    Ok(absolute.file_name().map(|name| directory.join(name)))
 }
 
 fn write_at(file: &mut SinkFile, append: &PlacedAppend) -> io::Result<()> {

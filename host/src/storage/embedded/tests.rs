@@ -271,6 +271,17 @@ fn a_newer_format_is_refused_by_name() {
 
 // --------------------------------------------------------------------------------- damage
 
+/// Opens the storage and returns what that logged.
+fn open_and_read_log(image: &Path) -> (EmbeddedStorage, String) {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(Arc::new(log.reopen().unwrap()))
+        .finish();
+    let storage = tracing::subscriber::with_default(subscriber, || open(image)).unwrap();
+    (storage, std::fs::read_to_string(log.path()).unwrap())
+}
+
 fn check_damage(spoil: impl Fn(&Bulk, &[u8]), epoch: u64, expected: &str) {
     let dir = tempfile::tempdir().unwrap();
     let image = image_with_lag(dir.path(), 3);
@@ -287,7 +298,17 @@ fn check_damage(spoil: impl Fn(&Bulk, &[u8]), epoch: u64, expected: &str) {
     bulk.sync().unwrap();
     drop(bulk);
     for _again in 0..2 {
-        let storage = open(&image).unwrap();
+        let (storage, log) = open_and_read_log(&image);
+        let logged = (log.lines()).find(|line| line.contains("partition damaged"));
+        let logged = logged.unwrap_or_else(|| panic!("no damage is logged: {log}"));
+        for part in [
+            "ERROR",
+            "partition=p1",
+            &format!("epoch=e{epoch}"),
+            expected,
+        ] {
+            assert!(logged.contains(part), "{part} is missing in: {logged}");
+        }
         let damaged = storage.damaged();
         assert_eq!(damaged.len(), 1, "{damaged:?}");
         let (partition, damage) = &damaged[0];
@@ -611,10 +632,42 @@ fn append_epoch(storage: &dyn Storage, lease: Lease, epoch: u64, file: SinkFileI
     );
 }
 
-fn sink_error(storage: &dyn Storage, path: &Path) -> String {
+/// What is said when the file is opened, and said before by a look at it.
+fn sink_error(storage: &EmbeddedStorage, path: &Path) -> String {
+    let looked = storage.check_sink_file(path).unwrap_err();
     let error = storage.open_sink_file(path).unwrap_err();
     assert!(matches!(error, StorageError::SinkFile { .. }), "{error}");
+    assert_eq!(looked.to_string(), error.to_string());
     error.to_string()
+}
+
+#[test]
+fn a_look_at_a_sink_file_makes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    assert!(!EmbeddedStorage::exists_in(&data));
+    let storage = open(&data).unwrap();
+    assert!(EmbeddedStorage::exists_in(&data));
+    let path = dir.path().join("not/yet/there");
+    storage.check_sink_file(&path).unwrap();
+    check_new_sink_file(&path).unwrap();
+    assert!(!dir.path().join("not").exists());
+    let file = storage.open_sink_file(&path).unwrap();
+    append_epoch(&storage, grant(&storage, 1), 1, file);
+    storage.settle().unwrap();
+    storage.check_sink_file(&path).unwrap();
+    // To another data directory it is somebody else's.
+    let error = check_new_sink_file(&path).unwrap_err();
+    assert!(error.to_string().contains("holds 5 bytes"), "{error}");
+    // A file cannot lie below another one.
+    let below = path.join("below");
+    let error = check_new_sink_file(&below).unwrap_err();
+    assert!(error.to_string().contains("is no folder"), "{error}");
+    // Gone together with its folder, it is still known.
+    std::fs::remove_dir_all(dir.path().join("not")).unwrap();
+    let error = storage.check_sink_file(&path).unwrap_err();
+    assert!(error.to_string().contains("put the file back"), "{error}");
+    assert!(!dir.path().join("not").exists());
 }
 
 #[test]
