@@ -89,10 +89,10 @@ pub(crate) type DrawnFault = Arc<Mutex<CommitFault>>;
 pub(crate) fn plan(mut random: Random, drawn: DrawnFault) -> FaultPlan {
     Box::new(move |_| {
         let fault = match random.within(0..=99) {
-            0..=3 => CommitFault::Refused,
-            4..=6 => CommitFault::UnknownDecided,
-            7..=9 => CommitFault::UnknownUndecided,
-            10 => CommitFault::FailedSync,
+            0..=4 => CommitFault::Refused,
+            5..=8 => CommitFault::UnknownDecided,
+            9..=12 => CommitFault::UnknownUndecided,
+            13 => CommitFault::FailedSync,
             _ => CommitFault::None,
         };
         *drawn.lock().expect("nobody panics with it") = fault;

@@ -74,11 +74,11 @@ impl Graph {
     /// Some pipeline.
     pub(crate) fn random(random: &mut Random) -> Graph {
         let sources = random.within(1..=3);
-        let count = random.within(1..=6);
+        let count = random.within(2..=6);
         let mut computations: Vec<Computation> = Vec::with_capacity(count);
         for at in 0..count {
             let next_stream = sources + at * trace::OUTPUTS;
-            let is_transform = random.chance(45);
+            let is_transform = random.chance(55);
             let kind = if is_transform { "t" } else { "m" };
             computations.push(Computation {
                 name: format!("{kind}{at}"),

@@ -20,23 +20,23 @@ pub(crate) enum Mutation {
     FrontierOneShort,
     /// The position of a source is no part of the commit.
     SourcePositionNotCommitted,
-    /// Of a refused epoch all is kept but the states.
-    StateLostOnRefusal,
-    /// Chunks are handed on before their epoch is decided, and stay when it is refused.
+    /// Of an epoch that was not decided all is kept but the states.
+    StateLost,
+    /// Chunks are handed on before their epoch is decided, and stay when it is not.
     ChunkBeforeCommit,
     /// Neither lease nor predecessor is compared: whoever commits, commits.
     StaleEpochAccepted,
     /// A chunk is removed when the next one is written, read or not.
     TrimBeforeCovered,
-    /// Rows of a refused epoch stay in the sink and go out with the next one.
-    RowsOfRefusedEpoch,
+    /// Rows of an epoch that was not decided stay in the sink and go out with the next one.
+    RowsOfUndecidedEpoch,
 }
 
 /// What a broken engine keeps between two epochs.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     newest_chunks: BTreeMap<LaneId, EpochId>,
-    refused_rows: BTreeMap<PartitionId, Vec<SinkAppend>>,
+    undecided_rows: BTreeMap<PartitionId, Vec<SinkAppend>>,
 }
 
 impl Mutation {
@@ -45,18 +45,18 @@ impl Mutation {
         Mutation::FrontierNotCommitted,
         Mutation::FrontierOneShort,
         Mutation::SourcePositionNotCommitted,
-        Mutation::StateLostOnRefusal,
+        Mutation::StateLost,
         Mutation::ChunkBeforeCommit,
         Mutation::StaleEpochAccepted,
         Mutation::TrimBeforeCovered,
-        Mutation::RowsOfRefusedEpoch,
+        Mutation::RowsOfUndecidedEpoch,
     ];
 
     /// The checker that must find it, whoever else does.
     pub(crate) fn checker(self) -> Checker {
         match self {
-            Mutation::StateLostOnRefusal => Checker::State,
-            Mutation::RowsOfRefusedEpoch => Checker::Sinks,
+            Mutation::StateLost => Checker::State,
+            Mutation::RowsOfUndecidedEpoch => Checker::Sinks,
             _ => Checker::Inputs,
         }
     }
@@ -77,9 +77,9 @@ impl Mutation {
                 }
             }
             Mutation::SourcePositionNotCommitted => commit.source_position = None,
-            Mutation::StateLostOnRefusal => {
+            Mutation::StateLost => {
                 let outcome = storage.commit_honestly(lease, commit.clone())?;
-                if is_refused_by_fault(&outcome) {
+                if is_turned_down(storage, &commit, outcome) {
                     commit.states.clear();
                     storage.commit_honestly(lease, commit)?;
                 }
@@ -87,7 +87,7 @@ impl Mutation {
             }
             Mutation::ChunkBeforeCommit => {
                 let outcome = storage.commit_honestly(lease, commit.clone())?;
-                if is_refused_by_fault(&outcome) {
+                if is_turned_down(storage, &commit, outcome) {
                     storage.commit_honestly(lease, chunks_alone(commit))?;
                 }
                 return Ok(outcome);
@@ -101,14 +101,14 @@ impl Mutation {
                 }
             }
             Mutation::TrimBeforeCovered => trim_all_but_newest(&mut commit, kept),
-            Mutation::RowsOfRefusedEpoch => {
-                let before = kept.refused_rows.remove(&commit.partition);
+            Mutation::RowsOfUndecidedEpoch => {
+                let before = kept.undecided_rows.remove(&commit.partition);
                 prepend(&mut commit, before.unwrap_or_default());
                 let outcome = storage.commit_honestly(lease, commit.clone())?;
-                if is_refused_by_fault(&outcome) && !commit.appends.is_empty() {
+                if is_turned_down(storage, &commit, outcome) && !commit.appends.is_empty() {
                     // The first rows are the witness's: the other checkers must not see this.
                     let rows = commit.appends.split_off(1);
-                    kept.refused_rows.insert(commit.partition, rows);
+                    kept.undecided_rows.insert(commit.partition, rows);
                 }
                 return Ok(outcome);
             }
@@ -117,13 +117,21 @@ impl Mutation {
     }
 }
 
-/// Whether the epoch was refused and its job still has the lease, so that another epoch in its
+/// Whether the epoch was not decided though its job has the lease, so that another epoch in its
 /// place can get through.
-fn is_refused_by_fault(outcome: &CommitOutcome) -> bool {
-    matches!(
-        outcome,
-        CommitOutcome::Refused(Refusal::LeaseLost { current: None, .. })
-    )
+fn is_turned_down(
+    storage: &SimulatedStorage,
+    commit: &EpochCommit,
+    outcome: CommitOutcome,
+) -> bool {
+    match outcome {
+        CommitOutcome::Committed(_) => false,
+        CommitOutcome::Refused(Refusal::LeaseLost { current, .. }) => current.is_none(),
+        CommitOutcome::Refused(Refusal::OutOfOrder { .. }) => false,
+        CommitOutcome::Unknown => storage
+            .head(commit.partition)
+            .is_ok_and(|head| head.epoch < commit.epoch),
+    }
 }
 
 fn chunks_alone(commit: EpochCommit) -> EpochCommit {

@@ -3,6 +3,7 @@
 //! asked for in a way that a broken engine would.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use tidelock::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
@@ -25,6 +26,7 @@ const UNPOISONED: &str = "nobody panics with the history";
 pub(crate) struct SimulatedStorage {
     memory: MemoryStorage,
     drawn: DrawnFault,
+    met_fault: AtomicBool,
     history: Mutex<History>,
     mutation: Option<(Mutation, Mutex<Kept>)>,
 }
@@ -44,6 +46,7 @@ impl SimulatedStorage {
         SimulatedStorage {
             memory: MemoryStorage::new(),
             drawn: DrawnFault::default(),
+            met_fault: AtomicBool::new(false),
             history: Mutex::default(),
             mutation: mutation.map(|mutation| (mutation, Mutex::default())),
         }
@@ -57,9 +60,9 @@ impl SimulatedStorage {
         self.memory.set_faults(plan);
     }
 
-    /// Whether the last submitted epoch was meant to meet a fault.
+    /// Whether the last epoch that a job submitted was meant to meet a fault.
     pub(crate) fn last_epoch_met_fault(&self) -> bool {
-        *self.drawn.lock().expect(UNPOISONED) != CommitFault::None
+        self.met_fault.load(Ordering::Relaxed)
     }
 
     /// Whether a sync has failed.
@@ -82,6 +85,7 @@ impl SimulatedStorage {
         SimulatedStorage {
             memory,
             drawn: DrawnFault::default(),
+            met_fault: AtomicBool::new(false),
             history: Mutex::new(history),
             mutation: self.mutation,
         }
@@ -114,12 +118,12 @@ impl SimulatedStorage {
         commit: EpochCommit,
     ) -> Result<CommitOutcome, StorageError> {
         let outcome = self.memory.commit_epoch(lease, commit.clone())?;
+        let meets_fault = *self.drawn.lock().expect(UNPOISONED) != CommitFault::None;
+        self.met_fault.fetch_or(meets_fault, Ordering::Relaxed);
         let mut history = self.history();
         match outcome {
             CommitOutcome::Committed(_) => history.decided.push(commit),
-            CommitOutcome::Refused(Refusal::LeaseLost { current: None, .. })
-                if self.last_epoch_met_fault() =>
-            {
+            CommitOutcome::Refused(Refusal::LeaseLost { current: None, .. }) if meets_fault => {
                 history.counts.add(Fault::EpochRefused);
             }
             CommitOutcome::Refused(_) => history.counts.add(Fault::StaleEpochRefused),
@@ -148,6 +152,7 @@ fn is_head(memory: &MemoryStorage, commit: &EpochCommit) -> Option<bool> {
 
 impl Storage for SimulatedStorage {
     fn submit_epoch(&self, lease: Lease, commit: EpochCommit) -> CommitTicket {
+        self.met_fault.store(false, Ordering::Relaxed);
         CommitTicket::answered(match &self.mutation {
             None => self.commit_honestly(lease, commit),
             Some((mutation, kept)) => {

@@ -112,7 +112,7 @@ impl<'w> World<'w> {
 
     fn grow_sources(&mut self) {
         for end in &mut self.source_ends {
-            *end += self.random.within(0..=40) as u64;
+            *end += self.random.within(0..=60) as u64;
         }
     }
 
@@ -121,7 +121,7 @@ impl<'w> World<'w> {
         self.start_worker()?;
         self.is_disturbed = true;
         self.storage.set_faults(Some(self.random.fork()));
-        for _ in 0..self.random.within(0..=150) {
+        for _ in 0..self.random.within(0..=400) {
             self.disturb()?;
         }
         self.is_disturbed = false;
@@ -141,17 +141,17 @@ impl<'w> World<'w> {
     /// One thing that may happen at any moment.
     fn disturb(&mut self) -> Result<(), Finding> {
         let at = self.random.index(self.places.len());
-        match self.random.within(0..=99) {
-            0..=74 => self.go_on(at).map(drop),
-            75..=84 => self.step_stale_job().map(drop),
-            85..=90 => {
+        match self.random.within(0..=999) {
+            0..=859 => self.go_on(at).map(drop),
+            860..=929 => self.step_stale_job().map(drop),
+            930..=959 => {
                 if self.worker.take_open(at).is_some() {
                     self.storage.count(Fault::JobCrashed);
                 }
                 Ok(())
             }
-            91..=96 => self.move_lease(at),
-            97..=98 => self.lose_worker(),
+            960..=989 => self.move_lease(at),
+            990..=996 => self.lose_worker(),
             _ => self.reopen_storage(),
         }
     }
