@@ -57,9 +57,9 @@ impl SimulatedWorker {
     }
 
     /// Takes a job out, if it is open.
-    pub(crate) fn take_open(&mut self, at: usize) -> Option<Box<Job>> {
+    pub(crate) fn take_open(&mut self, at: usize) -> Option<Job> {
         match std::mem::replace(&mut self.jobs[at], JobStage::Gone) {
-            JobStage::Open(job) => Some(job),
+            JobStage::Open(job) => Some(*job),
             other => {
                 self.jobs[at] = other;
                 None

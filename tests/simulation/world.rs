@@ -82,7 +82,7 @@ struct World<'w> {
     source_ends: Vec<u64>,
     worker: SimulatedWorker,
     /// Jobs that go on without a lease.
-    stale_jobs: Vec<Box<Job>>,
+    stale_jobs: Vec<Job>,
     /// Whether things go wrong.
     is_disturbed: bool,
 }
@@ -263,7 +263,7 @@ impl<'w> World<'w> {
         self.start_worker()
     }
 
-    fn keep_stale(&mut self, job: Box<Job>) {
+    fn keep_stale(&mut self, job: Job) {
         if self.stale_jobs.len() < STALE_JOBS_MAX {
             self.stale_jobs.push(job);
         }

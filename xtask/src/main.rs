@@ -6,6 +6,7 @@ mod command;
 mod components;
 mod demo;
 mod flights;
+mod simulate;
 mod steps;
 mod test;
 mod toolchain;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::simulate::Seeds;
 use crate::workspace::Workspace;
 
 /// Builds, shows and checks Tidelock.
@@ -36,6 +38,8 @@ enum Verb {
         #[arg(long, value_name = "PATH")]
         flights: Option<PathBuf>,
     },
+    /// Run random pipelines over storage in memory while jobs crash, leases move and commits fail.
+    Simulate(Seeds),
     /// Run every check: formatting, lints, documentation, every test.
     Test,
 }
@@ -62,6 +66,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
             Ok(())
         }
         Verb::Demo { flights } => demo::run(&workspace, &toolchain, flights.as_deref()),
+        Verb::Simulate(seeds) => simulate::run(&workspace, &toolchain, *seeds),
         Verb::Test => test::run(&workspace, &toolchain),
     }
 }

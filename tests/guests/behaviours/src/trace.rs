@@ -65,7 +65,11 @@ impl Tally {
             *self = Tally::default();
         }
         let emit = |output: &u16| emitted(*output, payload, &format!("/{name}:{count}.{output}"));
-        let outputs: &[u16] = if hash % 3 == 0 { &[0, 1] } else { &[0] };
+        let outputs: &[u16] = if hash.is_multiple_of(3) {
+            &[0, 1]
+        } else {
+            &[0]
+        };
         outputs.iter().map(emit).collect()
     }
 
