@@ -7,6 +7,7 @@ mod command;
 mod components;
 mod demo;
 mod flights;
+mod simulate;
 mod steps;
 mod test;
 mod toolchain;
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::simulate::Seeds;
 use crate::workspace::Workspace;
 
 /// Builds, shows and checks Tidelock.
@@ -39,6 +41,8 @@ enum Verb {
     },
     /// Measure whole pipelines against a plain program that does the same, in turns.
     Bench(bench::BenchArguments),
+    /// Run random pipelines over storage in memory while jobs crash, leases move and commits fail.
+    Simulate(Seeds),
     /// Run every check: formatting, lints, documentation, every test.
     Test,
 }
@@ -66,6 +70,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         Verb::Demo { flights } => demo::run(&workspace, &toolchain, flights.as_deref()),
         Verb::Bench(arguments) => bench::run(&workspace, &toolchain, arguments),
+        Verb::Simulate(seeds) => simulate::run(&workspace, &toolchain, *seeds),
         Verb::Test => test::run(&workspace, &toolchain),
     }
 }

@@ -46,15 +46,15 @@ struct LaneStatus {
 }
 
 impl LaneBoard {
-    /// Makes a lane known, with the newest chunk that storage holds of it from earlier runs and
-    /// the size of all of them.
+    /// Makes a lane known, with the newest chunk that storage holds of it and the size of all of
+    /// them. What the board knows of its reader stays: a writer that starts again in the middle of
+    /// a run opens its lanes again.
     pub fn open(&self, lane: LaneId, newest: Option<EpochId>, waiting_bytes: u64) {
-        let status = LaneStatus {
-            written: newest.unwrap_or(EpochId::NONE),
-            waiting_bytes,
-            ..LaneStatus::default()
-        };
-        self.change(lane, |of_lane| *of_lane = status);
+        self.change(lane, |status| {
+            status.written = status.written.max(newest.unwrap_or(EpochId::NONE));
+            status.waiting_bytes = waiting_bytes;
+            status.closed = false;
+        });
     }
 
     /// The lane's writer has committed a chunk of `size_bytes`.
@@ -66,10 +66,11 @@ impl LaneBoard {
     }
 
     /// The lane's reader has committed past all chunks up to `epoch`, `size_bytes` more than
-    /// when it said so last.
+    /// when it said so last. Never moves back: a reader that starts again can't tell how far it was
+    /// when the chunk that its frontier stands in is gone.
     pub fn covered(&self, lane: LaneId, epoch: EpochId, size_bytes: u64) {
         self.change(lane, |status| {
-            status.covered = epoch;
+            status.covered = status.covered.max(epoch);
             status.waiting_bytes = status.waiting_bytes.saturating_sub(size_bytes);
         });
     }
@@ -194,6 +195,31 @@ mod tests {
         assert!(!board.have_room([LANE]));
         board.covered(LANE, EpochId(4), LANE_BYTES_MAX);
         assert!(board.have_room([LANE]));
+    }
+
+    /// Lost: the end of the run. A writer that crashed and was started again on the board wiped out
+    /// that its reader had covered the lane; the reader, at its end, never said so again, and the
+    /// writer waited for it for ever. Found by the simulation (seeds 4, 5, 9).
+    #[test]
+    fn a_writer_that_opens_its_lane_again_still_knows_what_is_covered() {
+        let board = board();
+        board.written(LANE, EpochId(4), 1);
+        board.covered(LANE, EpochId(4), 1);
+        board.close(LANE);
+        board.open(LANE, Some(EpochId(4)));
+        assert!(board.are_covered([LANE]));
+        assert!(!board.are_closed([LANE]));
+    }
+
+    /// Lost: the same, by a reader that was started again after its last chunk was trimmed: from its
+    /// frontier alone it can only say that the chunk before is covered.
+    #[test]
+    fn a_reader_that_starts_again_does_not_uncover_its_lane() {
+        let board = board();
+        board.written(LANE, EpochId(4), 1);
+        board.covered(LANE, EpochId(4), 1);
+        board.covered(LANE, EpochId(3), 0);
+        assert!(board.are_covered([LANE]));
     }
 
     #[test]

@@ -1,0 +1,101 @@
+//! What goes wrong in a run: every kind of fault by name, how often each happened, and the plan by
+//! which storage meets its own.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use tidelock::storage::memory::{CommitFault, FaultPlan};
+
+use crate::random::Random;
+
+/// A kind of fault that a run makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    /// An epoch was refused under a good lease.
+    EpochRefused,
+    /// An epoch was decided and its answer lost.
+    AnswerLostDecided,
+    /// An epoch was not decided and its answer lost.
+    AnswerLostUndecided,
+    /// A sync failed; what it covered was gone afterwards.
+    UnsyncedTailLost,
+    /// A sync failed; what it covered was there afterwards.
+    UnsyncedTailSurvived,
+    /// The store's process was killed with nothing in doubt.
+    StoreKilled,
+    /// A job was dropped between two steps.
+    JobCrashed,
+    /// A lease was granted anew while the job that held it went on.
+    LeaseMoved,
+    /// Every job was dropped, or went on without a lease, and a new worker took over.
+    WorkerLost,
+    /// A job without a lease tried to commit.
+    StaleEpochRefused,
+}
+
+impl Fault {
+    /// All kinds.
+    pub(crate) const ALL: [Fault; 10] = [
+        Fault::EpochRefused,
+        Fault::AnswerLostDecided,
+        Fault::AnswerLostUndecided,
+        Fault::UnsyncedTailLost,
+        Fault::UnsyncedTailSurvived,
+        Fault::StoreKilled,
+        Fault::JobCrashed,
+        Fault::LeaseMoved,
+        Fault::WorkerLost,
+        Fault::StaleEpochRefused,
+    ];
+}
+
+/// How often each fault happened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FaultCounts(BTreeMap<Fault, u64>);
+
+impl FaultCounts {
+    /// One more.
+    pub(crate) fn add(&mut self, fault: Fault) {
+        *self.0.entry(fault).or_default() += 1;
+    }
+
+    /// How often the fault happened.
+    pub(crate) fn of(&self, fault: Fault) -> u64 {
+        self.0.get(&fault).copied().unwrap_or(0)
+    }
+
+    /// Those of another run too.
+    pub(crate) fn add_all(&mut self, other: &FaultCounts) {
+        for (fault, count) in &other.0 {
+            *self.0.entry(*fault).or_default() += count;
+        }
+    }
+}
+
+impl fmt::Display for FaultCounts {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for fault in Fault::ALL {
+            writeln!(formatter, "{:>8} {fault:?}", self.of(fault))?;
+        }
+        Ok(())
+    }
+}
+
+/// The fault that the last submitted epoch was given, whether or not it came to it.
+pub(crate) type DrawnFault = Arc<Mutex<CommitFault>>;
+
+/// A plan that lets most epochs through.
+pub(crate) fn plan(mut random: Random, drawn: DrawnFault) -> FaultPlan {
+    Box::new(move |_| {
+        let fault = match random.within(0..=99) {
+            0..=4 => CommitFault::Refused,
+            5..=8 => CommitFault::UnknownDecided,
+            9..=12 => CommitFault::UnknownUndecided,
+            13 => CommitFault::FailedSync,
+            _ => CommitFault::None,
+        };
+        *drawn.lock().expect("nobody panics with it") = fault;
+        fault
+    })
+}

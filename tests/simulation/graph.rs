@@ -1,0 +1,187 @@
+//! A random pipeline: an acyclic graph of sources, maps, transforms and sinks, and how it is cut
+//! into jobs. The cut is written down here a second time, independently of the controller's: the
+//! model must not share the mistakes of what it judges.
+//!
+//! **Invariant:** a computation reads only streams numbered below those that it writes, so the order
+//! of computations is one in which each stands behind those that feed it.
+
+use guest_behaviours::trace;
+
+use crate::random::Random;
+
+/// A stream, as an index: first one for each source, then two for each computation.
+pub(crate) type Stream = usize;
+
+/// A pipeline.
+#[derive(Debug)]
+pub(crate) struct Graph {
+    /// How many sources there are.
+    pub(crate) sources: usize,
+    /// The computations.
+    pub(crate) computations: Vec<Computation>,
+    /// What each sink takes. The first ones are the witnesses: one for each job shape, which takes
+    /// the stream that answers every input of the job, and nothing else.
+    pub(crate) sinks: Vec<Vec<Stream>>,
+    /// What kinds of jobs there are, each behind those that feed it.
+    pub(crate) shapes: Vec<Shape>,
+}
+
+/// A map or a transform in its place.
+#[derive(Debug)]
+pub(crate) struct Computation {
+    /// Its name, which its messages carry.
+    pub(crate) name: String,
+    /// Whether it is a transform.
+    pub(crate) is_transform: bool,
+    /// The streams that feed its inputs.
+    pub(crate) inputs: Vec<Stream>,
+    /// The streams that it writes.
+    pub(crate) outputs: [Stream; trace::OUTPUTS],
+    /// How many partitions a transform has.
+    pub(crate) partitions: usize,
+}
+
+/// A kind of job: a source or a transform with the maps chained behind it.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    /// What feeds the chain.
+    pub(crate) head: Head,
+    /// The maps, as indexes into the computations, each behind those that feed it.
+    pub(crate) maps: Vec<usize>,
+    /// Every stream written inside the job; the first one answers every input.
+    pub(crate) streams: Vec<Stream>,
+    /// How many jobs of this kind there are.
+    pub(crate) partitions: usize,
+}
+
+impl Shape {
+    /// Whether its jobs read lanes.
+    pub(crate) fn head_is_transform(&self) -> bool {
+        matches!(self.head, Head::Transform(_))
+    }
+}
+
+/// What feeds a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Head {
+    /// A source.
+    Source(usize),
+    /// A transform, as an index into the computations.
+    Transform(usize),
+}
+
+impl Graph {
+    /// Some pipeline.
+    pub(crate) fn random(random: &mut Random) -> Graph {
+        let sources = random.within(1..=3);
+        let count = random.within(2..=6);
+        let mut computations: Vec<Computation> = Vec::with_capacity(count);
+        for at in 0..count {
+            let next_stream = sources + at * trace::OUTPUTS;
+            let is_transform = random.chance(55);
+            let kind = if is_transform { "t" } else { "m" };
+            computations.push(Computation {
+                name: format!("{kind}{at}"),
+                is_transform,
+                inputs: some_streams(random, next_stream, trace::INPUTS),
+                outputs: [next_stream, next_stream + 1],
+                partitions: if is_transform {
+                    random.within(1..=3)
+                } else {
+                    1
+                },
+            });
+        }
+        let shapes = shapes(sources, &computations);
+        let streams = sources + count * trace::OUTPUTS;
+        let mut sinks: Vec<Vec<Stream>> = Vec::new();
+        sinks.extend(shapes.iter().map(|shape| vec![shape.streams[0]]));
+        for _ in 0..random.within(1..=2) {
+            sinks.push(some_streams(random, streams, 3));
+        }
+        Graph {
+            sources,
+            computations,
+            sinks,
+            shapes,
+        }
+    }
+
+    /// The transforms that read a stream, as indexes into the computations.
+    pub(crate) fn transforms_reading(&self, stream: Stream) -> impl Iterator<Item = usize> {
+        let computations = self.computations.iter().enumerate();
+        computations
+            .filter(move |(_, reader)| reader.is_transform && reader.inputs.contains(&stream))
+            .map(|(at, _)| at)
+    }
+
+    /// The sinks that take a stream, as indexes.
+    pub(crate) fn sinks_of(&self, stream: Stream) -> impl Iterator<Item = usize> {
+        let sinks = self.sinks.iter().enumerate();
+        sinks
+            .filter(move |(_, taken)| taken.contains(&stream))
+            .map(|(at, _)| at)
+    }
+
+    /// The shape whose jobs a transform's partitions are.
+    pub(crate) fn shape_of(&self, transform: usize) -> usize {
+        let is_head = |shape: &Shape| shape.head == Head::Transform(transform);
+        (self.shapes.iter().position(is_head)).expect("every transform heads a shape")
+    }
+
+    /// A name for a shape's head.
+    pub(crate) fn head_name(&self, head: Head) -> String {
+        match head {
+            Head::Source(source) => format!("s{source}"),
+            Head::Transform(at) => self.computations[at].name.clone(),
+        }
+    }
+}
+
+/// At least one and at most `most` of the first `streams` streams, each once, the newest preferred:
+/// so that chains grow long.
+fn some_streams(random: &mut Random, streams: usize, most: usize) -> Vec<Stream> {
+    let mut chosen = Vec::new();
+    for _ in 0..random.within(1..=most) {
+        let newest = streams.saturating_sub(4);
+        let from = if random.chance(60) { newest } else { 0 };
+        let stream = random.within(from..=streams - 1);
+        if !chosen.contains(&stream) {
+            chosen.push(stream);
+        }
+    }
+    chosen
+}
+
+fn shapes(sources: usize, computations: &[Computation]) -> Vec<Shape> {
+    let of_sources = (0..sources).map(|source| (Head::Source(source), vec![source], 1));
+    let transforms = computations.iter().enumerate();
+    let of_transforms = transforms
+        .filter(|(_, computation)| computation.is_transform)
+        .map(|(at, computation)| {
+            let streams = computation.outputs.to_vec();
+            (Head::Transform(at), streams, computation.partitions)
+        });
+    of_sources
+        .chain(of_transforms)
+        .map(|(head, mut streams, partitions)| {
+            let mut maps = Vec::new();
+            for (at, computation) in computations.iter().enumerate() {
+                let is_fed = computation
+                    .inputs
+                    .iter()
+                    .any(|input| streams.contains(input));
+                if !computation.is_transform && is_fed {
+                    maps.push(at);
+                    streams.extend(computation.outputs);
+                }
+            }
+            Shape {
+                head,
+                maps,
+                streams,
+                partitions,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,170 @@
+//! Engines that are broken on purpose, as the storage would see them: the positive control of the
+//! checkers. Each takes the epoch that a sound job commits and commits what a broken one would.
+
+use std::collections::BTreeMap;
+
+use tidelock::storage::{CommitOutcome, Refusal, Storage, StorageError, leases};
+use tidelock::types::epoch::{EpochCommit, LaneTrim, SinkAppend};
+use tidelock::types::ids::{EpochId, LaneId, PartitionId};
+use tidelock::types::lease::Lease;
+
+use crate::checkers::Checker;
+use crate::storage::SimulatedStorage;
+
+/// What is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mutation {
+    /// Frontiers are no part of the commit.
+    FrontierNotCommitted,
+    /// Frontiers stand one message before the last one processed.
+    FrontierOneShort,
+    /// The position of a source is no part of the commit.
+    SourcePositionNotCommitted,
+    /// Of an epoch that was not decided all is kept but the states.
+    StateLost,
+    /// Chunks are handed on before their epoch is decided, and stay when it is not.
+    ChunkBeforeCommit,
+    /// Neither lease nor predecessor is compared: whoever commits, commits.
+    StaleEpochAccepted,
+    /// A chunk is removed when the next one is written, read or not.
+    TrimBeforeCovered,
+    /// Rows of an epoch that was not decided stay in the sink and go out with the next one.
+    RowsOfUndecidedEpoch,
+}
+
+/// What a broken engine keeps between two epochs.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    newest_chunks: BTreeMap<LaneId, EpochId>,
+    undecided_rows: BTreeMap<PartitionId, Vec<SinkAppend>>,
+}
+
+impl Mutation {
+    /// All of them.
+    pub(crate) const ALL: [Mutation; 8] = [
+        Mutation::FrontierNotCommitted,
+        Mutation::FrontierOneShort,
+        Mutation::SourcePositionNotCommitted,
+        Mutation::StateLost,
+        Mutation::ChunkBeforeCommit,
+        Mutation::StaleEpochAccepted,
+        Mutation::TrimBeforeCovered,
+        Mutation::RowsOfUndecidedEpoch,
+    ];
+
+    /// The checker that must find it, whoever else does.
+    pub(crate) fn checker(self) -> Checker {
+        match self {
+            Mutation::StateLost => Checker::State,
+            Mutation::RowsOfUndecidedEpoch => Checker::Sinks,
+            _ => Checker::Inputs,
+        }
+    }
+
+    /// Commits an epoch the broken way.
+    pub(crate) fn commit(
+        self,
+        storage: &SimulatedStorage,
+        lease: Lease,
+        mut commit: EpochCommit,
+        kept: &mut Kept,
+    ) -> Result<CommitOutcome, StorageError> {
+        match self {
+            Mutation::FrontierNotCommitted => commit.frontiers.clear(),
+            Mutation::FrontierOneShort => {
+                for frontier in &mut commit.frontiers {
+                    frontier.index = frontier.index.saturating_sub(1);
+                }
+            }
+            Mutation::SourcePositionNotCommitted => commit.source_position = None,
+            Mutation::StateLost => {
+                let outcome = storage.commit_honestly(lease, commit.clone())?;
+                if is_turned_down(storage, &commit, outcome) {
+                    commit.states.clear();
+                    storage.commit_honestly(lease, commit)?;
+                }
+                return Ok(outcome);
+            }
+            Mutation::ChunkBeforeCommit => {
+                let outcome = storage.commit_honestly(lease, commit.clone())?;
+                if is_turned_down(storage, &commit, outcome) {
+                    storage.commit_honestly(lease, chunks_alone(commit))?;
+                }
+                return Ok(outcome);
+            }
+            Mutation::StaleEpochAccepted => {
+                let head = storage.head(commit.partition)?;
+                if let Some(current) = leases::current(storage, commit.partition)? {
+                    commit.generation = current.generation;
+                    commit.epoch = head.epoch.next();
+                    return storage.commit_honestly(current, commit);
+                }
+            }
+            Mutation::TrimBeforeCovered => trim_all_but_newest(&mut commit, kept),
+            Mutation::RowsOfUndecidedEpoch => {
+                let before = kept.undecided_rows.remove(&commit.partition);
+                prepend(&mut commit, before.unwrap_or_default());
+                let outcome = storage.commit_honestly(lease, commit.clone())?;
+                if is_turned_down(storage, &commit, outcome) && !commit.appends.is_empty() {
+                    // The first rows are the witness's: the other checkers must not see this.
+                    let rows = commit.appends.split_off(1);
+                    kept.undecided_rows.insert(commit.partition, rows);
+                }
+                return Ok(outcome);
+            }
+        }
+        storage.commit_honestly(lease, commit)
+    }
+}
+
+/// Whether the epoch was not decided though its job has the lease, so that another epoch in its
+/// place can get through.
+fn is_turned_down(
+    storage: &SimulatedStorage,
+    commit: &EpochCommit,
+    outcome: CommitOutcome,
+) -> bool {
+    match outcome {
+        CommitOutcome::Committed(_) => false,
+        CommitOutcome::Refused(Refusal::LeaseLost { current, .. }) => current.is_none(),
+        CommitOutcome::Refused(Refusal::OutOfOrder { .. }) => false,
+        CommitOutcome::Unknown => storage
+            .head(commit.partition)
+            .is_ok_and(|head| head.epoch < commit.epoch),
+    }
+}
+
+fn chunks_alone(commit: EpochCommit) -> EpochCommit {
+    EpochCommit {
+        source_position: None,
+        frontiers: Vec::new(),
+        states: Vec::new(),
+        trims: Vec::new(),
+        appends: Vec::new(),
+        ..commit
+    }
+}
+
+fn trim_all_but_newest(commit: &mut EpochCommit, kept: &mut Kept) {
+    for chunk in &commit.chunks {
+        let before = kept.newest_chunks.insert(chunk.lane, commit.epoch);
+        let trim = before.map(|epoch| LaneTrim {
+            lane: chunk.lane,
+            epoch,
+        });
+        let is_new = |trim: &LaneTrim| trim.epoch < commit.epoch && !commit.trims.contains(trim);
+        commit.trims.extend(trim.filter(is_new));
+    }
+}
+
+fn prepend(commit: &mut EpochCommit, before: Vec<SinkAppend>) {
+    for mut append in before {
+        match (commit.appends.iter_mut()).find(|own| own.file == append.file) {
+            Some(own) => {
+                append.bytes.append(&mut own.bytes);
+                own.bytes = append.bytes;
+            }
+            None => commit.appends.push(append),
+        }
+    }
+}

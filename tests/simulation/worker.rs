@@ -1,0 +1,74 @@
+//! The jobs of one simulated worker and the board between them. Jobs take their steps one at a
+//! time, in an order that the world chooses; a job may be gone, announced, open or at its end.
+
+use std::sync::Arc;
+
+use tidelock::storage::{Storage, StorageError};
+use tidelock::worker::board::LaneBoard;
+use tidelock::worker::job::{AnnouncedJob, Job, JobContext};
+use tidelock::worker::plan::JobPlan;
+use tidelock::worker::progress::RunProgress;
+
+/// A worker.
+pub(crate) struct SimulatedWorker {
+    context: JobContext,
+    /// One for each place of the pipeline, in the order of the registration.
+    pub(crate) jobs: Vec<JobStage>,
+}
+
+/// Where a job stands.
+pub(crate) enum JobStage {
+    /// Crashed, to be started again.
+    Gone,
+    /// Its lanes are on the board.
+    Announced(Box<AnnouncedJob>),
+    /// It takes steps.
+    Open(Box<Job>),
+    /// Its input is read to the end.
+    Ended,
+}
+
+impl SimulatedWorker {
+    /// A worker that has started none of its `jobs`.
+    pub(crate) fn new(storage: Arc<dyn Storage>, jobs: usize) -> SimulatedWorker {
+        SimulatedWorker {
+            context: JobContext {
+                storage,
+                board: Arc::new(LaneBoard::default()),
+                progress: RunProgress::default(),
+            },
+            jobs: (0..jobs).map(|_| JobStage::Gone).collect(),
+        }
+    }
+
+    /// Announces a job, whatever became of the one before it.
+    pub(crate) fn announce(&mut self, at: usize, plan: JobPlan) -> Result<(), StorageError> {
+        let job = AnnouncedJob::announce(plan, self.context.clone())?;
+        self.jobs[at] = JobStage::Announced(Box::new(job));
+        Ok(())
+    }
+
+    /// Opens a job that was announced.
+    pub(crate) fn open(&mut self, at: usize) -> Result<(), StorageError> {
+        if let JobStage::Announced(job) = std::mem::replace(&mut self.jobs[at], JobStage::Gone) {
+            self.jobs[at] = JobStage::Open(Box::new(job.open()?));
+        }
+        Ok(())
+    }
+
+    /// Takes a job out, if it is open.
+    pub(crate) fn take_open(&mut self, at: usize) -> Option<Job> {
+        match std::mem::replace(&mut self.jobs[at], JobStage::Gone) {
+            JobStage::Open(job) => Some(*job),
+            other => {
+                self.jobs[at] = other;
+                None
+            }
+        }
+    }
+
+    /// Whether every job is at its end.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.jobs.iter().all(|job| matches!(job, JobStage::Ended))
+    }
+}
