@@ -139,7 +139,6 @@ impl Registration {
         });
         let sinks: Vec<usize> = fed.collect();
         Ok(JobPlan {
-            pipeline: "simulated".to_owned(),
             name: graph.head_name(shape.head),
             lease,
             deployment: 1,

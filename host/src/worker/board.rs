@@ -206,7 +206,7 @@ mod tests {
         board.written(LANE, EpochId(4), 1);
         board.covered(LANE, EpochId(4), 1);
         board.close(LANE);
-        board.open(LANE, Some(EpochId(4)));
+        board.open(LANE, Some(EpochId(4)), 0);
         assert!(board.are_covered([LANE]));
         assert!(!board.are_closed([LANE]));
     }

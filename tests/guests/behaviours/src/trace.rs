@@ -220,7 +220,7 @@ mod tests {
             assert_eq!(Tally::from_states([&states[0], &states[1]]), tally);
         }
         tally.take("t", b"a");
-        assert_eq!(tally.to_states(), [Vec::new(), Vec::new()]);
+        assert_eq!(tally.to_states(), [Vec::<u8>::new(), Vec::new()]);
     }
 
     #[test]
