@@ -141,11 +141,11 @@ enum Sabotage {
 
 /// A partition that can't go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Damage {
+struct Damage {
     /// The first epoch that can't be trusted.
-    pub epoch: EpochId,
+    epoch: EpochId,
     /// What was found.
-    pub finding: String,
+    finding: String,
 }
 
 /// Storage in a local directory. Dropping it applies what is decided, ends the committer and
