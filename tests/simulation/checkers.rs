@@ -6,7 +6,8 @@
 //! - **State**: what storage holds for each key is what the model comes to over the same inputs.
 //! - **Sinks**: a file holds the rows of each job that feeds it without gap, repetition or
 //!   reordering.
-//! - **Progress**: undisturbed, a run comes to its end, and leaves its lanes empty.
+//! - **Progress**: undisturbed, a run comes to its end, and leaves its lanes empty; no chunk is
+//!   trimmed twice.
 //!
 //! **Invariant:** producers are judged before their readers, and a reader is compared with what the
 //! model made of its producers' inputs, so that an engine that loses a message on its way in the
@@ -95,6 +96,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         models.insert(place, model);
     }
     findings.extend(evidence.compare_sinks(&models));
+    findings.extend(trimmed_twice(&decided));
     if evidence.is_finished {
         findings.extend(evidence.chunks_left());
     }
@@ -186,8 +188,9 @@ impl Evidence<'_> {
                     .tallies
                     .get(key)
                     .map(|tally| tally.to_states()[at].clone());
-                let expected = expected.unwrap_or_default();
-                let found = stored.get(key).cloned().unwrap_or_default();
+                // An empty value is none: its row must be gone.
+                let expected = expected.filter(|value| !value.is_empty());
+                let found = stored.get(key).cloned();
                 if expected != found {
                     findings.push(state_finding(format!(
                         "{}: {state} of {} is {found:?}, the model has {expected:?}",
@@ -333,6 +336,22 @@ impl Found {
             ),
         });
     }
+}
+
+/// Chunks that were removed again: a producer that forgets what it has removed does ever more.
+fn trimmed_twice(decided: &[EpochCommit]) -> Vec<Finding> {
+    let mut trimmed = BTreeSet::new();
+    let trims = decided.iter().flat_map(|commit| &commit.trims);
+    trims
+        .filter(|trim| !trimmed.insert((trim.lane, trim.epoch)))
+        .map(|trim| Finding {
+            checker: Checker::Progress,
+            text: format!(
+                "epoch {} of lane {} was trimmed again",
+                trim.epoch, trim.lane
+            ),
+        })
+        .collect()
 }
 
 fn state_finding(text: String) -> Finding {
