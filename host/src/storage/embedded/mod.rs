@@ -26,6 +26,7 @@ mod queue;
 mod reads;
 mod recovery;
 mod sink_files;
+mod sink_handle;
 
 #[cfg(test)]
 mod crash_tests;
@@ -457,13 +458,13 @@ impl Storage for EmbeddedStorage {
             return Ok(id);
         }
         pass(&self.shared.faults, "sink: make the file")?;
-        SinkFiles::create(&path)?;
+        let handle = files.create(&path)?;
         let row = files.location_row(id, &path)?;
         self.shared.change_catalog(&CatalogChange {
             expectations: vec![(row.0.clone(), None)],
             writes: vec![(row.0, Some(row.1))],
         })?;
-        files.insert(id, path);
+        files.insert(id, path, handle);
         Ok(id)
     }
 
