@@ -78,7 +78,7 @@ pub fn run(
     };
     let data = data_directory(&pipeline, arguments)?;
     let runtime = GuestRuntime::new(GuestOptions {
-        cache_directory: Some(data.join("artifacts")),
+        cache_directory: Some(data.join("compiled-components")),
         ..GuestOptions::default()
     })
     .context("failed to set the sandbox up")?;

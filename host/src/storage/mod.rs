@@ -156,8 +156,9 @@ pub trait Storage: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`StorageError::SinkFile`] when the file can't be opened or does not end where the store
-    /// committed to: somebody else wrote to it, cut it, or it was there before the store.
+    /// [`StorageError::SinkFile`] when the file is no regular one, is another sink's by another name,
+    /// or does not end where the store committed to: somebody else wrote to it, cut it, or it was
+    /// there before the store. [`StorageError::SinkFileInUse`] when another process writes to it.
     fn open_sink_file(&self, path: &Path) -> Result<SinkFileId, StorageError>;
 
     /// Brings everything decided to its place (rows, sink files) and syncs it. Returns when done;
@@ -412,7 +413,13 @@ pub enum StorageError {
         /// What was wrong.
         finding: String,
     },
-    /// A sink's file is not as the store left it.
+    /// Another process, with another data directory, writes to a sink's file.
+    #[error("sink file {} is in use by another process, which writes to it from another data directory; stop that one or name another path", .path.display())]
+    SinkFileInUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A sink's file is not as the store left it, or no file that a sink can use.
     #[error("sink file {}: {finding}", .path.display())]
     SinkFile {
         /// The file.

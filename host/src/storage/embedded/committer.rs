@@ -93,6 +93,8 @@ impl Committer {
                 Work::Settle(answer) => {
                     self.commit(std::mem::take(&mut group))?;
                     self.settle()?;
+                    // "Settled" is only said of rows that are in files that are there.
+                    self.shared.sink_files().check_intact()?;
                     // Who asked may have gone away.
                     let _ = answer.send(());
                 }

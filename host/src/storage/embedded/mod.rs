@@ -25,7 +25,9 @@ mod pair;
 mod queue;
 mod reads;
 mod recovery;
+mod sink_checks;
 mod sink_files;
+mod sink_handle;
 
 #[cfg(test)]
 mod crash_tests;
@@ -58,8 +60,8 @@ pub use faults::{FaultPoints, NoFaults};
 use lock::DirectoryLock;
 use overlay::{Overlay, Run};
 use queue::{Queue, Submitted, Work};
+pub use sink_checks::check_new_sink_file;
 use sink_files::SinkFiles;
-pub use sink_files::check_new_sink_file;
 
 /// Exit code of a process whose storage met a failed write or sync.
 pub const EXIT_AFTER_FAILED_SYNC: i32 = 74;
@@ -466,13 +468,13 @@ impl Storage for EmbeddedStorage {
             return Ok(id);
         }
         pass(&self.shared.faults, "sink: make the file")?;
-        SinkFiles::create(&path)?;
+        let handle = files.create(&path)?;
         let row = files.location_row(id, &path)?;
         self.shared.change_catalog(&CatalogChange {
             expectations: vec![(row.0.clone(), None)],
             writes: vec![(row.0, Some(row.1))],
         })?;
-        files.insert(id, path);
+        files.insert(id, path, handle);
         Ok(id)
     }
 

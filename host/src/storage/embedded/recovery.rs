@@ -53,7 +53,7 @@ pub(super) fn recover(shared: &Shared) -> Result<(), StorageError> {
             }
         }
     }
-    set_aside_unwritable(shared, &mut chains, &mut damaged);
+    set_aside_unwritable(shared, &mut chains, &mut damaged)?;
     for (partition, damage) in &damaged {
         tracing::error!(%partition, epoch = %damage.epoch, finding = damage.finding, "partition damaged");
     }
@@ -178,7 +178,7 @@ fn set_aside_unwritable(
     shared: &Shared,
     chains: &mut Chains,
     damaged: &mut BTreeMap<PartitionId, Damage>,
-) {
+) -> Result<(), StorageError> {
     loop {
         let mut appends: Vec<(SinkFileId, u64, u64, PartitionId, Head)> = Vec::new();
         for (partition, chain) in chains.iter() {
@@ -190,13 +190,13 @@ fn set_aside_unwritable(
             }
         }
         appends.sort_by_key(|(file, offset, ..)| (*file, *offset));
-        let files = shared.sink_files();
+        let mut files = shared.sink_files();
         let mut found = None;
         let mut reached: Option<(SinkFileId, u64)> = None;
         for (file, offset, end, partition, head) in appends {
             let whole_until = match reached {
                 Some((same, end)) if same == file => end,
-                _ => match files.check_holds_applied(file) {
+                _ => match files.check_holds_applied(file)? {
                     Ok(()) => files.decided_len(file),
                     Err(finding) => {
                         found = Some((partition, head, finding));
@@ -218,7 +218,7 @@ fn set_aside_unwritable(
         }
         drop(files);
         let Some((partition, head, finding)) = found else {
-            return;
+            return Ok(());
         };
         let waiting = chains.remove(&partition).unwrap_or_default();
         for (file, ..) in waiting.iter().flat_map(|link| &link.appends) {

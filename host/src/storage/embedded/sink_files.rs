@@ -3,19 +3,21 @@
 //! writing once.
 //!
 //! **Invariant:** a file's bytes below its committed length are exactly the appends of decided
-//! epochs, in the order of decision, without gap. Only the committer writes to it.
+//! epochs, in the order of decision, without gap. Only the committer writes to it, and no entry is
+//! given up before its bytes were seen in the file that its name leads to.
 
-use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::unix::fs::FileExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::storage::embedded::bulk::Bulk;
 use crate::storage::embedded::decisions::Decisions;
 use crate::storage::embedded::directories;
 use crate::storage::embedded::faults::{FaultPoints, pass};
+use crate::storage::embedded::sink_checks::{
+    check_new_sink_file, existing_form, not_ours, wrong_length,
+};
+use crate::storage::embedded::sink_handle::{SinkHandle, canonical, check_regular, normal_form};
 use crate::storage::{StorageError, StoredRow, codec, keys};
 use crate::types::ids::SinkFileId;
 
@@ -23,9 +25,14 @@ use crate::types::ids::SinkFileId;
 const BESIDE_DATA: u8 = b'r';
 const ELSEWHERE: u8 = b'a';
 
+/// What is wrong with a file whose decided bytes could not be written at the last opening.
+const BLOCKED: &str =
+    "decided rows of a damaged partition wait for it; see to the partition and start again";
+
 /// All files that the store knows.
 #[derive(Debug)]
 pub(super) struct SinkFiles {
+    dir: PathBuf,
     /// The data directory's parent: files below it move along with it.
     parent: PathBuf,
     files: BTreeMap<SinkFileId, SinkFile>,
@@ -34,8 +41,8 @@ pub(super) struct SinkFiles {
 #[derive(Debug)]
 struct SinkFile {
     path: PathBuf,
-    /// Opened for writing when it is first needed.
-    handle: Option<File>,
+    /// Open once a sink of this process asked for it or decided bytes wait for it.
+    handle: Option<SinkHandle>,
     /// Whether a sink of this process asked for it, so that epochs may append to it.
     is_open: bool,
     /// Where the next decided append begins.
@@ -84,7 +91,7 @@ impl SinkFiles {
             };
             files.insert(id, file);
         }
-        Ok(SinkFiles { parent, files })
+        Ok(SinkFiles { dir, parent, files })
     }
 
     /// Whether epochs may append to the file.
@@ -128,69 +135,126 @@ impl SinkFiles {
     pub(super) fn block(&mut self, id: SinkFileId) {
         if let Some(file) = self.files.get_mut(&id) {
             file.is_blocked = true;
+            file.handle = None;
         }
     }
 
     /// Whether the file holds everything below what is applied, so that more can be written behind
-    /// it without a gap.
+    /// it without a gap; if not, what is wrong with it, and what to do.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, and what to do.
-    pub(super) fn check_holds_applied(&self, id: SinkFileId) -> Result<(), String> {
-        let Some(file) = self.files.get(&id) else {
-            return Err(format!("sink file {id} is not in the catalog"));
-        };
-        let found = std::fs::metadata(&file.path).map(|metadata| metadata.len());
-        match found {
-            Ok(len) if len >= file.written_len => Ok(()),
-            Ok(len) => Err(format!(
-                "its sink file {} holds {len} of {} committed bytes; put the whole file back and \
-                 start again",
-                file.path.display(),
-                file.written_len
-            )),
-            Err(error) => Err(format!(
-                "its sink file {} can't be read ({error}); put it back and start again",
-                file.path.display()
-            )),
+    /// [`StorageError::SinkFileInUse`] when another process has it.
+    pub(super) fn check_holds_applied(
+        &mut self,
+        id: SinkFileId,
+    ) -> Result<Result<(), String>, StorageError> {
+        if let Err(error) = self.reach(id) {
+            return match error {
+                StorageError::SinkFileInUse { .. } => Err(error),
+                error => Ok(Err(format!(
+                    "its sink file {} can't be written to ({}); put it back and start again",
+                    self.path(id).display(),
+                    describe(&error)
+                ))),
+            };
         }
+        let Some(file) = self.files.get(&id) else {
+            return Ok(Err(format!("sink file {id} is not in the catalog")));
+        };
+        Ok(file.check_intact().map_err(|finding| {
+            format!(
+                "its sink file {}: {finding}; put the whole file back and start again",
+                file.path.display()
+            )
+        }))
     }
 
-    /// Writes appends at their offsets and syncs their files.
+    /// Opens a known file and takes it for this process.
+    fn reach(&mut self, id: SinkFileId) -> Result<(), StorageError> {
+        let Some(file) = self.files.get(&id).filter(|file| file.handle.is_none()) else {
+            return Ok(());
+        };
+        let handle = SinkHandle::open(&file.path)?;
+        self.take(&file.path, &handle)?;
+        if let Some(file) = self.files.get_mut(&id) {
+            file.handle = Some(handle);
+        }
+        Ok(())
+    }
+
+    /// Takes a file for this process and this one sink.
+    fn take(&self, path: &Path, handle: &SinkHandle) -> Result<(), StorageError> {
+        let is_same = |file: &&SinkFile| {
+            (file.handle.as_ref()).is_some_and(|other| other.is_same_file(handle))
+        };
+        if let Some(other) = self.files.values().find(is_same) {
+            return Err(StorageError::SinkFile {
+                path: path.to_owned(),
+                finding: format!(
+                    "it is another name (a hard link) of sink file {}, so rows of one would \
+                     overwrite the other's; give each sink a file of its own",
+                    other.path.display()
+                ),
+            });
+        }
+        handle.lock(path)
+    }
+
+    /// Makes sure that every file that epochs may append to is still there with all that was
+    /// written.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::SinkFile`] with the first that is not.
+    pub(super) fn check_intact(&self) -> Result<(), StorageError> {
+        self.files
+            .values()
+            .filter(|file| file.is_open)
+            .try_for_each(SinkFile::check_kept)
+    }
+
+    /// Writes appends at their offsets and syncs their files. When it returns, all that was ever
+    /// written is where the files' names lead.
     pub(super) fn write(
         &mut self,
         appends: &[PlacedAppend],
         faults: &Arc<dyn FaultPoints>,
     ) -> Result<(), StorageError> {
-        let mut touched = Vec::new();
+        let touched: BTreeSet<SinkFileId> = appends.iter().map(|append| append.file).collect();
+        for id in &touched {
+            self.reach(*id)?;
+            // Before, too: bytes written behind the end of a file that was cut would hide the cut.
+            self.files.get(id).map_or(Ok(()), SinkFile::check_kept)?;
+        }
         for append in appends {
             let Some(file) = self.files.get_mut(&append.file) else {
                 continue;
             };
             pass(faults, "apply: write to a sink file")?;
-            let end = append.offset + append.bytes.len() as u64;
-            write_at(file, append).map_err(|source| StorageError::File {
+            let written = (file.handle.as_ref()).map_or(Ok(()), |handle| {
+                handle.write_at(&append.bytes, append.offset)
+            });
+            written.map_err(|source| StorageError::File {
                 action: "write to",
                 path: file.path.clone(),
                 source,
             })?;
+            let end = append.offset + append.bytes.len() as u64;
             file.written_len = file.written_len.max(end);
-            if !touched.contains(&append.file) {
-                touched.push(append.file);
-            }
         }
-        for id in touched {
-            let Some(file) = self.files.get(&id) else {
+        for id in &touched {
+            let Some(file) = self.files.get(id) else {
                 continue;
             };
             pass(faults, "apply: sync a sink file")?;
-            let synced = file.handle.as_ref().map_or(Ok(()), File::sync_data);
+            let synced = file.handle.as_ref().map_or(Ok(()), SinkHandle::sync_data);
             synced.map_err(|source| StorageError::File {
                 action: "sync",
                 path: file.path.clone(),
                 source,
             })?;
+            file.check_kept()?;
         }
         Ok(())
     }
@@ -200,26 +264,81 @@ impl SinkFiles {
         &mut self,
         path: &Path,
     ) -> Result<Result<SinkFileId, PathBuf>, StorageError> {
+        check_regular(path)?;
         let path = normal_form(path)?;
-        let Some((id, file)) = self.files.iter_mut().find(|(_, file)| file.path == path) else {
+        let wrong = |finding| StorageError::SinkFile {
+            path: path.clone(),
+            finding,
+        };
+        if path.starts_with(&self.dir) {
+            return Err(wrong(format!(
+                "it lies in the data directory {}, which is the host's own; name a path outside it",
+                self.dir.display()
+            )));
+        }
+        let Some((id, file)) = self.files.iter().find(|(_, file)| file.path == path) else {
             return Ok(Err(path));
         };
-        check_known(file)?;
+        if file.is_blocked {
+            return Err(wrong(BLOCKED.to_owned()));
+        }
+        let (id, committed) = (*id, file.written_len);
+        let unreachable = |error: &dyn std::fmt::Display| {
+            wrong(format!(
+                "its {committed} committed bytes can't be written on ({error}); put the file back \
+                 and make it writable, or move the data directory away to start afresh"
+            ))
+        };
+        match self.reach(id) {
+            Err(StorageError::File { source, .. }) => return Err(unreachable(&source)),
+            reached => reached?,
+        }
+        let Some(file) = self.files.get_mut(&id) else {
+            return Ok(Err(path));
+        };
+        let len = file.handle.as_ref().map_or(Ok(0), SinkHandle::len);
+        let len = len.map_err(|error| unreachable(&error))?;
+        if len != committed && !file.is_open {
+            // Whoever is to put it right needs it unlocked.
+            file.handle = None;
+        }
+        if let Some(finding) = wrong_length(len, committed) {
+            return Err(wrong(finding));
+        }
+        file.check_kept()?;
         file.is_open = true;
-        Ok(Ok(*id))
+        Ok(Ok(id))
     }
 
     /// What stands against opening the file at `path`; nothing is made or changed.
     pub(super) fn check(&self, path: &Path) -> Result<(), StorageError> {
-        let path = existing_form(path)?;
-        match self.files.values().find(|file| file.path == path) {
-            Some(file) => check_known(file),
-            None => check_new(&path),
+        check_regular(path)?;
+        let normal = existing_form(path)?;
+        let Some(file) = self.files.values().find(|file| file.path == normal) else {
+            return check_new_sink_file(path);
+        };
+        let wrong = |finding| {
+            Err(StorageError::SinkFile {
+                path: normal.clone(),
+                finding,
+            })
+        };
+        if file.is_blocked {
+            return wrong(BLOCKED.to_owned());
+        }
+        let committed = file.written_len;
+        match std::fs::metadata(&file.path) {
+            Ok(found) => wrong_length(found.len(), committed).map_or(Ok(()), wrong),
+            Err(error) => wrong(format!(
+                "its {committed} committed bytes can't be read ({error}); put the file back, or \
+                 move the data directory away to start afresh"
+            )),
         }
     }
 
-    /// Makes an empty file for a new sink and syncs it and its directory.
-    pub(super) fn create(path: &Path) -> Result<(), StorageError> {
+    /// Makes an empty file for a new sink, takes it for this process, and syncs it and its
+    /// directory.
+    pub(super) fn create(&self, path: &Path) -> Result<SinkHandle, StorageError> {
         let failed = |action| {
             move |source| StorageError::File {
                 action,
@@ -227,16 +346,19 @@ impl SinkFiles {
                 source,
             }
         };
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(failed("create"))?;
-        check_new(path)?;
-        file.sync_all().map_err(failed("sync"))?;
+        let handle = SinkHandle::make(path)?;
+        self.take(path, &handle)?;
+        let len = handle.len().map_err(failed("look at"))?;
+        if len > 0 {
+            return Err(StorageError::SinkFile {
+                path: path.to_owned(),
+                finding: not_ours(len),
+            });
+        }
+        handle.sync_all().map_err(failed("sync"))?;
         let directory = path.parent().unwrap_or(path);
-        directories::sync(directory)
+        directories::sync(directory)?;
+        Ok(handle)
     }
 
     /// The row of a new file, for the catalog.
@@ -260,10 +382,10 @@ impl SinkFiles {
     }
 
     /// Takes a new file in, empty.
-    pub(super) fn insert(&mut self, id: SinkFileId, path: PathBuf) {
+    pub(super) fn insert(&mut self, id: SinkFileId, path: PathBuf, handle: SinkHandle) {
         let file = SinkFile {
             path,
-            handle: None,
+            handle: Some(handle),
             is_open: true,
             decided_len: 0,
             written_len: 0,
@@ -273,132 +395,45 @@ impl SinkFiles {
     }
 }
 
-/// Whether a file that the store knows ends where the store committed to.
-fn check_known(file: &SinkFile) -> Result<(), StorageError> {
-    let wrong = |finding| {
-        Err(StorageError::SinkFile {
-            path: file.path.clone(),
-            finding,
-        })
-    };
-    if file.is_blocked {
-        return wrong(
-            "decided rows of a damaged partition wait for it; see to the partition and start again"
-                .to_owned(),
-        );
-    }
-    let committed = file.written_len;
-    match std::fs::metadata(&file.path).map(|metadata| metadata.len()) {
-        Ok(len) if len == committed => Ok(()),
-        Ok(len) if len > committed => wrong(format!(
-            "it holds {len} bytes, {committed} of them committed: somebody else wrote to it; cut it \
-             back (truncate -s {committed}) or move it away together with the data directory"
-        )),
-        Ok(len) => wrong(format!(
-            "it holds only {len} of {committed} committed bytes: somebody cut it; put the whole \
-             file back, or move the data directory away to start afresh"
-        )),
-        Err(error) => wrong(format!(
-            "its {committed} committed bytes can't be read ({error}); put the file back, or move \
-             the data directory away to start afresh"
-        )),
-    }
-}
-
-/// Whether a file that the store does not know, at a path in its normal form, may become a sink's.
-fn check_new(path: &Path) -> Result<(), StorageError> {
-    let wrong = |finding| {
-        Err(StorageError::SinkFile {
-            path: path.to_owned(),
-            finding,
-        })
-    };
-    match std::fs::metadata(path) {
-        Ok(found) if !found.is_file() => wrong("it is no file; name another path".to_owned()),
-        Ok(found) if found.len() > 0 => wrong(format!(
-            "it holds {} bytes that this data directory knows nothing of; move the file away or \
-             delete it, or name another path",
-            found.len()
-        )),
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(StorageError::File {
-            action: "look at",
-            path: path.to_owned(),
-            source,
-        }),
-    }
-}
-
-/// What stands against making `path` the file of a sink under a data directory that does not exist
-/// yet; nothing is made.
-///
-/// # Errors
-///
-/// [`StorageError::SinkFile`] when something is there already, or no folder can be made for it.
-pub fn check_new_sink_file(path: &Path) -> Result<(), StorageError> {
-    check_new(&existing_form(path)?)
-}
-
-/// The normal form of a path, without making the folders above it.
-fn existing_form(path: &Path) -> Result<PathBuf, StorageError> {
-    let absolute = std::path::absolute(path).map_err(|source| StorageError::File {
-        action: "resolve",
-        path: path.to_owned(),
-        source,
-    })?;
-    let mut ancestors = absolute.ancestors();
-    let existing = ancestors.find(|ancestor| ancestor.exists());
-    let existing = existing.unwrap_or(&absolute);
-    let missing = absolute.strip_prefix(existing).unwrap_or(Path::new(""));
-    match missing.as_os_str().is_empty() {
-        true => canonical(existing),
-        false if existing.is_dir() => Ok(canonical(existing)?.join(missing)),
-        false => Err(StorageError::SinkFile {
-            path: absolute.clone(),
-            finding: format!("{} is no folder; name another path", existing.display()),
-        }),
-    }
-}
-
-fn write_at(file: &mut SinkFile, append: &PlacedAppend) -> io::Result<()> {
-    if file.handle.is_none() {
-        file.handle = Some(OpenOptions::new().write(true).open(&file.path)?);
-    }
-    match &file.handle {
-        Some(handle) => handle.write_all_at(&append.bytes, append.offset),
-        None => Ok(()),
-    }
-}
-
-fn canonical(path: &Path) -> Result<PathBuf, StorageError> {
-    path.canonicalize().map_err(|source| StorageError::File {
-        action: "resolve",
-        path: path.to_owned(),
-        source,
-    })
-}
-
-/// One name for one file: absolute, symbolic links followed. The file itself need not exist; the
-/// folders above it are made.
-fn normal_form(path: &Path) -> Result<PathBuf, StorageError> {
-    if path.exists() {
-        return canonical(path);
-    }
-    let absolute = std::path::absolute(path).map_err(|source| StorageError::File {
-        action: "resolve",
-        path: path.to_owned(),
-        source,
-    })?;
-    match (absolute.parent(), absolute.components().next_back()) {
-        (Some(directory), Some(Component::Normal(name))) => {
-            directories::make_durable(directory)?;
-            Ok(canonical(directory)?.join(name))
+impl SinkFile {
+    /// Whether the file's name still leads to what was opened, with all that was written; if not,
+    /// what became of it.
+    fn check_intact(&self) -> Result<(), String> {
+        let Some(handle) = &self.handle else {
+            return Ok(());
+        };
+        match std::fs::metadata(&self.path) {
+            Ok(found) if !handle.is_file_of(&found) => {
+                Err("another file was put in its place".to_owned())
+            }
+            Ok(found) if found.len() < self.written_len => Err(format!(
+                "it holds {} of {} committed bytes: somebody cut it",
+                found.len(),
+                self.written_len
+            )),
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("somebody deleted it or moved it away ({error})")),
         }
-        _ => Err(StorageError::SinkFile {
-            path: path.to_owned(),
-            finding: "it names no file".to_owned(),
-        }),
+    }
+
+    /// The same for a file that this process writes to.
+    fn check_kept(&self) -> Result<(), StorageError> {
+        self.check_intact().map_err(|finding| StorageError::SinkFile {
+            path: self.path.clone(),
+            finding: format!(
+                "{finding} while it was written to; put the whole file back and run again, or move \
+                 the data directory away to start afresh"
+            ),
+        })
+    }
+}
+
+/// An error with its cause, for a finding.
+fn describe(error: &StorageError) -> String {
+    match error {
+        StorageError::File { source, .. } => source.to_string(),
+        StorageError::SinkFile { finding, .. } => finding.clone(),
+        error => error.to_string(),
     }
 }
 

@@ -708,6 +708,187 @@ fn a_file_that_is_not_as_it_was_left_is_refused_with_the_remedy() {
 }
 
 #[test]
+fn two_links_to_a_file_that_is_not_there_yet_are_one_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(&dir.path().join("data")).unwrap();
+    let names = ["l1", "l2", "target"].map(|name| dir.path().join(name));
+    for link in &names[..2] {
+        std::os::unix::fs::symlink("target", link).unwrap();
+    }
+    let files = [0, 1, 2].map(|index| storage.open_sink_file(&names[index]).unwrap());
+    assert_eq!(files, [files[0]; 3]);
+    let jobs = [1, 2].map(|partition| grant(&storage, partition));
+    append_epoch(&storage, jobs[0], 1, files[0]);
+    append_epoch(&storage, jobs[1], 1, files[1]);
+    storage.settle().unwrap();
+    let text = std::fs::read_to_string(&names[2]).unwrap();
+    assert_eq!(text, "p1 1\np2 1\n", "nothing is overwritten");
+}
+
+#[test]
+fn a_hard_link_to_the_file_of_another_sink_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(&dir.path().join("data")).unwrap();
+    let names = ["first", "second"].map(|name| dir.path().join(name));
+    storage.open_sink_file(&names[0]).unwrap();
+    std::fs::hard_link(&names[0], &names[1]).unwrap();
+    let text = sink_error(&storage, &names[1]);
+    assert!(text.contains("another name (a hard link)"), "{text}");
+    assert!(text.contains("/first"), "{text}");
+}
+
+#[test]
+fn what_is_no_file_of_its_own_is_refused_as_a_sink() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let storage = open(&data).unwrap();
+    let name = |name: &str| dir.path().join(name);
+    for (link, target) in [
+        ("round", "again"),
+        ("again", "round"),
+        ("data link", "data"),
+    ] {
+        std::os::unix::fs::symlink(target, name(link)).unwrap();
+    }
+    let made = std::process::Command::new("mkfifo")
+        .arg(name("pipe"))
+        .status();
+    assert!(made.unwrap().success());
+    for (path, expected) in [
+        (name("round"), "in a circle"),
+        (name("pipe"), "it is a pipe"),
+        (PathBuf::from("/dev/null"), "it is a device"),
+        (dir.path().to_owned(), "it is a folder"),
+        (data.join("sink"), "in the data directory"),
+        (data.join("bulk/sink"), "in the data directory"),
+        (name("data link/sink"), "in the data directory"),
+    ] {
+        let text = sink_error(&storage, &path);
+        assert!(text.contains(expected), "{text}");
+    }
+    assert!(!data.join("sink").exists());
+}
+
+#[test]
+fn a_file_that_another_data_directory_writes_to_is_a_conflict() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sink");
+    let first = open(&dir.path().join("first")).unwrap();
+    let file = first.open_sink_file(&path).unwrap();
+    let second = open(&dir.path().join("second")).unwrap();
+    let in_use = |opened: Result<SinkFileId, StorageError>| {
+        let error = opened.unwrap_err();
+        matches!(&error, StorageError::SinkFileInUse { path: named } if named.ends_with("sink"))
+    };
+    assert!(in_use(second.open_sink_file(&path)));
+    let lease = grant(&first, 1);
+    append_epoch(&first, lease, 1, file);
+    drop(first);
+    // Found again, it is taken again before anything is committed.
+    let first = open(&dir.path().join("first")).unwrap();
+    assert_eq!(first.open_sink_file(&path).unwrap(), file);
+    assert!(in_use(second.open_sink_file(&path)));
+    drop(first);
+    assert!(sink_error(&second, &path).contains("knows nothing of"));
+    // Whoever was refused holds nothing.
+    assert!(
+        open(&dir.path().join("first"))
+            .unwrap()
+            .open_sink_file(&path)
+            .is_ok()
+    );
+}
+
+#[test]
+fn recovery_does_not_write_to_a_file_that_another_process_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let (live, image, path) = (
+        dir.path().join("live"),
+        dir.path().join("image"),
+        dir.path().join("sink"),
+    );
+    let storage = EmbeddedStorage::open(&live, lagging(&Arc::default())).unwrap();
+    let file = storage.open_sink_file(&path).unwrap();
+    append_epoch(&storage, grant(&storage, 1), 1, file);
+    copy_directory(&live, &image);
+    let error = open(&image).unwrap_err();
+    assert!(
+        matches!(error, StorageError::SinkFileInUse { .. }),
+        "{error}"
+    );
+    drop(storage);
+    std::fs::write(&path, "").unwrap();
+    drop(open(&image).unwrap());
+    assert_eq!(
+        std::fs::read_to_string(&path).unwrap(),
+        "p1 1\n",
+        "nothing is lost"
+    );
+}
+
+/// Spoils a sink file between two epochs; returns how the storage failed and its directory.
+fn spoil_a_sink_in_use(
+    spoil: impl FnOnce(&Path),
+    append_more: bool,
+) -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sink");
+    let failure = Arc::new(Mutex::new(String::new()));
+    let kept = Arc::clone(&failure);
+    let options = EmbeddedOptions {
+        on_failed_sync: Arc::new(move |error| *kept.lock().unwrap() = error.to_string()),
+        ..lagging(&Arc::default())
+    };
+    let storage = EmbeddedStorage::open(&dir.path().join("data"), options).unwrap();
+    let file = storage.open_sink_file(&path).unwrap();
+    let lease = grant(&storage, 1);
+    append_epoch(&storage, lease, 1, file);
+    storage.settle().unwrap();
+    spoil(&path);
+    if append_more {
+        append_epoch(&storage, lease, 2, file);
+    }
+    assert!(matches!(storage.settle(), Err(StorageError::Stopped)));
+    drop(storage);
+    let failure = std::mem::take(&mut *failure.lock().unwrap());
+    (dir, failure)
+}
+
+#[test]
+fn a_sink_cut_or_deleted_during_the_run_keeps_it_from_completing() {
+    let delete = |path: &Path| std::fs::remove_file(path).unwrap();
+    let cut = |path: &Path| std::fs::write(path, "p1").unwrap();
+    let replace = |path: &Path| {
+        let other = path.with_extension("new");
+        std::fs::write(&other, "p1 1\n").unwrap();
+        std::fs::rename(other, path).unwrap();
+    };
+    type Spoil = fn(&Path);
+    let spoilings: [(Spoil, &str); 3] = [
+        (delete, "deleted it or moved it away"),
+        (cut, "it holds 2 of 5 committed bytes"),
+        (replace, "another file was put in its place"),
+    ];
+    for (spoil, expected) in spoilings {
+        for append_more in [false, true] {
+            let (dir, failure) = spoil_a_sink_in_use(spoil, append_more);
+            assert!(failure.contains(expected), "{failure}");
+            assert!(failure.contains("/sink: "), "{failure}");
+            // Put back, all is there: the entries were kept.
+            std::fs::write(dir.path().join("sink"), "p1 1\n").unwrap();
+            drop(open(&dir.path().join("data")).unwrap());
+            let text = std::fs::read_to_string(dir.path().join("sink")).unwrap();
+            let expected = if append_more {
+                "p1 1\np1 2\n"
+            } else {
+                "p1 1\n"
+            };
+            assert_eq!(text, expected);
+        }
+    }
+}
+
+#[test]
 fn a_moved_project_finds_its_files_again() {
     let dir = tempfile::tempdir().unwrap();
     let (before, after) = (dir.path().join("before"), dir.path().join("after"));
