@@ -22,7 +22,7 @@ pub(crate) fn generate(path: &Path, records: u64, users: u64) -> Result<()> {
         let mut file = BufWriter::with_capacity(1 << 20, File::create(&begun)?);
         write_events(&mut file, records, users)?;
         file.into_inner()
-            .map_err(|error| error.into_error())?
+            .map_err(std::io::IntoInnerError::into_error)?
             .sync_all()?;
         fs::rename(&begun, path)
     };

@@ -46,7 +46,9 @@ fn main() -> Result<()> {
         "w3" => amounts(events, &mut rows)?,
         other => bail!("there is no workload {other}: use w1 or w3"),
     }
-    let file = rows.into_inner().map_err(|error| error.into_error())?;
+    let file = rows
+        .into_inner()
+        .map_err(std::io::IntoInnerError::into_error)?;
     file.sync_all()
         .with_context(|| format!("failed to sync {output}"))
 }
