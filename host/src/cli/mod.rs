@@ -1,7 +1,8 @@
 //! The command line. Data goes to stdout, everything else to stderr.
 //!
 //! Exit codes: 0 ok, 1 failure, 2 usage, 5 conflict (a data directory in use, a pipeline that
-//! changed since its last run), 130 interrupted.
+//! changed since its last run), 74 a write or sync failed, or a sink's file was spoilt (committed
+//! rows are kept, the next run goes on), 130 interrupted.
 
 pub mod check;
 pub mod graph;

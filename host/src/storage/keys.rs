@@ -18,6 +18,8 @@
 //! | `06` [`CHUNK`] | producer, stream, reader, epoch | one epoch's messages in a lane |
 //! | `07` [`EPOCH_RECORD`] | partition, epoch | what the epoch was |
 //! | `08` [`SINK_LENGTH`] | sink file | committed length that is in the file and synced |
+//! | `09` [`DECISIONS_MARK`] | | how far the decisions were, as far as the bulk rows know |
+//! | `0a` [`SET_ASIDE`] | as `01` | a staged epoch whose decision may have been lost |
 //!
 //! | catalog prefix | then | value |
 //! |---|---|---|
@@ -26,6 +28,7 @@
 //! | `l` [`CATALOG_LEASE`] | partition | generation, and the lease in force |
 //! | `n` [`CATALOG_COUNTER`] | name | the next number |
 //! | `f` [`CATALOG_SINK_FILE`] | sink file | where the file lies |
+//! | `m` [`CATALOG_MARK`] | | how many changes there were, and a digest of all rows |
 //! | `p` [`CATALOG_PIPELINE`] | pipeline name, `00`, rest | the controller's rows |
 
 use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId, StreamId};
@@ -48,6 +51,10 @@ pub const CHUNK: u8 = 0x06;
 pub const EPOCH_RECORD: u8 = 0x07;
 /// Committed lengths of sink files.
 pub const SINK_LENGTH: u8 = 0x08;
+/// The copy of the decisions' mark.
+pub const DECISIONS_MARK: u8 = 0x09;
+/// Staged epochs kept for a person to look at.
+pub const SET_ASIDE: u8 = 0x0a;
 
 /// The id that both halves of a store carry.
 pub const CATALOG_STORE_ID: u8 = b'i';
@@ -59,6 +66,8 @@ pub const CATALOG_LEASE: u8 = b'l';
 pub const CATALOG_COUNTER: u8 = b'n';
 /// Sink files; only an implementation of storage writes them.
 pub const CATALOG_SINK_FILE: u8 = b'f';
+/// The mark of the catalog; only an implementation of storage writes it.
+pub const CATALOG_MARK: u8 = b'm';
 /// Rows of pipelines, which the controller owns.
 pub const CATALOG_PIPELINE: u8 = b'p';
 
@@ -165,6 +174,18 @@ pub fn sink_length(file: SinkFileId) -> Vec<u8> {
     key(SINK_LENGTH, [file.0])
 }
 
+/// Key of the copy of the decisions' mark.
+pub fn decisions_mark() -> Vec<u8> {
+    vec![DECISIONS_MARK]
+}
+
+/// Key under which a staged epoch is set aside.
+pub fn set_aside(entry_key: &[u8]) -> Vec<u8> {
+    let mut key = entry_key.to_vec();
+    key[0] = SET_ASIDE;
+    key
+}
+
 /// The partition, or whatever else the first number of a key names, of a bulk key.
 pub fn owner(key: &[u8]) -> Option<PartitionId> {
     (key.len() >= 9).then(|| PartitionId(number_at(key, 1)))
@@ -173,6 +194,11 @@ pub fn owner(key: &[u8]) -> Option<PartitionId> {
 /// Catalog key of the store id.
 pub fn catalog_store_id() -> Vec<u8> {
     vec![CATALOG_STORE_ID]
+}
+
+/// Catalog key of the catalog's mark.
+pub fn catalog_mark() -> Vec<u8> {
+    vec![CATALOG_MARK]
 }
 
 /// Catalog key of a partition's head.
@@ -210,7 +236,7 @@ pub fn pipeline(name: &str, rest: &[u8]) -> Vec<u8> {
 pub fn is_reserved_in_catalog(key: &[u8]) -> bool {
     matches!(
         key.first(),
-        None | Some(&(CATALOG_STORE_ID | CATALOG_HEAD | CATALOG_SINK_FILE))
+        None | Some(&(CATALOG_STORE_ID | CATALOG_HEAD | CATALOG_SINK_FILE | CATALOG_MARK))
     )
 }
 
@@ -306,6 +332,7 @@ mod tests {
         assert!(is_reserved_in_catalog(&head(PartitionId(1))));
         assert!(is_reserved_in_catalog(&sink_file(SinkFileId(1))));
         assert!(is_reserved_in_catalog(&catalog_store_id()));
+        assert!(is_reserved_in_catalog(&catalog_mark()));
         assert!(is_reserved_in_catalog(b""));
         assert!(!is_reserved_in_catalog(&lease(PartitionId(1))));
         assert!(!is_reserved_in_catalog(&pipeline("flights", b"")));

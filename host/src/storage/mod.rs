@@ -342,6 +342,21 @@ pub enum StorageError {
         /// Why it failed.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// What a data directory holds can't be read.
+    #[error(
+        "{store} in data directory {} failed to {action}; unless the cause tells otherwise, \
+         restore the data directory from a backup, or start afresh in another one", .path.display()
+    )]
+    Unreadable {
+        /// The data directory.
+        path: PathBuf,
+        /// Which store.
+        store: &'static str,
+        /// What was tried.
+        action: &'static str,
+        /// What it met.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A partition's stored rows contradict each other. Other partitions go on.
     #[error(
         "partition {partition} is damaged at epoch {epoch}: {finding}; restore the data directory from a backup"
@@ -389,6 +404,21 @@ pub enum StorageError {
         present: &'static str,
         /// The half that is gone.
         missing: &'static str,
+    },
+    /// Decisions that were durable are gone: a damaged disk, or a file changed from outside. What is
+    /// left is not taken for all there was.
+    #[error(
+        "the decisions in {} are not whole: as of change {found}, or with rows missing, where there were \
+         {expected} changes; nothing was started afresh; restore the data directory from a backup, \
+         or start afresh in another one", .path.display()
+    )]
+    DecisionsLost {
+        /// The data directory.
+        path: PathBuf,
+        /// How many changes there were at least.
+        expected: u64,
+        /// How many of them what is left knows of.
+        found: u64,
     },
     /// A flush or sync failed earlier: what the disk holds is no longer known to this process.
     #[error(

@@ -13,6 +13,7 @@ use std::path::Path;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 
 use crate::storage::embedded::lock::open_when_released;
+use crate::storage::embedded::mark::Mark;
 use crate::storage::embedded::overlay::RowChange;
 use crate::storage::{StorageError, codec, keys};
 
@@ -56,6 +57,7 @@ pub(super) enum OpenError {
 impl Bulk {
     /// Opens the rows in `dir`, or makes them.
     pub(super) fn open(dir: &Path, cache_bytes: u64) -> Result<Bulk, OpenError> {
+        check_tables_are_files(dir).map_err(OpenError::Failed)?;
         let open = || {
             Database::builder(dir)
                 .cache_size(cache_bytes)
@@ -94,6 +96,18 @@ impl Bulk {
             keys::store_id().into(),
             Some(codec::encode_plain(id).into()),
         )])
+    }
+
+    /// How far the decisions were when it was last written down here, if it ever was.
+    pub(super) fn decisions_mark(&self) -> Result<Option<Mark>, StorageError> {
+        (self.get(&keys::decisions_mark())?)
+            .map(|value| Mark::decode("the bulk rows", value.to_vec()))
+            .transpose()
+    }
+
+    /// Writes that down; to be synced.
+    pub(super) fn set_decisions_mark(&self, mark: Mark) -> Result<(), StorageError> {
+        self.write([mark_row(mark)])
     }
 
     /// Whether there is anything but the store id.
@@ -139,6 +153,38 @@ impl Bulk {
         (self.database.persist(PersistMode::SyncData))
             .map_err(|error| failed("sync its journal", error))
     }
+}
+
+/// fjall asserts that its tables are files, and panics once more while it unwinds from that, which
+/// ends the process whoever may catch: so this is looked at first.
+fn check_tables_are_files(dir: &Path) -> Result<(), StorageError> {
+    let list = |dir: &Path| match std::fs::read_dir(dir) {
+        Ok(files) => files.collect::<Result<Vec<_>, _>>(),
+        // Nothing there yet, or something that fjall has an error for.
+        Err(_) => Ok(Vec::new()),
+    };
+    let unreadable = |source: Box<dyn std::error::Error + Send + Sync>| StorageError::Backend {
+        store: "the bulk store",
+        action: "open",
+        source,
+    };
+    for keyspace in list(&dir.join("keyspaces")).map_err(|error| unreadable(error.into()))? {
+        for folder in ["tables", "blobs"] {
+            let tables = keyspace.path().join(folder);
+            for table in list(&tables).map_err(|error| unreadable(error.into()))? {
+                if table.path().is_dir() {
+                    let finding = format!("{} is a folder, not a file", table.path().display());
+                    return Err(unreadable(finding.into()));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The row that a mark goes into.
+pub(super) fn mark_row(mark: Mark) -> RowChange {
+    (keys::decisions_mark().into(), Some(mark.encode().into()))
 }
 
 /// The rows as they were at one moment.

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use crate::storage::embedded::bulk::RowBytes;
+use crate::storage::embedded::bulk::{RowBytes, mark_row};
 use crate::storage::embedded::decisions::{Decision, Proposal};
 use crate::storage::embedded::faults::pass;
 use crate::storage::embedded::overlay::RowChange;
@@ -316,6 +316,7 @@ impl Committer {
 
     fn settle(&mut self) -> Result<(), StorageError> {
         self.apply()?;
+        self.shared.write_mark()?;
         pass(&self.shared.faults, "settle: sync the rows")?;
         self.shared.bulk.sync()
     }
@@ -348,6 +349,7 @@ pub(super) fn apply(shared: &Shared, pending: &mut Vec<Pending>) -> Result<(), S
             .iter()
             .map(|(partition, head)| to_row((keys::applied(*partition), codec::encode_head(head)))),
     );
+    changes.extend(shared.decisions.durable_mark().map(mark_row));
     pass(&shared.faults, "apply: write the rows")?;
     if shared.is_sabotaged(Sabotage::EntriesRemovedBeforeRows) {
         shared.bulk.write(removals)?;

@@ -6,15 +6,18 @@
 //! syncs the device; small values, because larger ones go to files that are never synced;
 //! half-written snapshots removed before opening, because it would take one for the newest.
 //!
-//! **Invariant:** nothing written here counts before [`Decisions::sync`] has returned.
+//! **Invariant:** nothing written here counts before [`Decisions::sync`] has returned. Every
+//! transaction moves the mark on, so that what the rows should be is known from two of them.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use sled::transaction::{ConflictableTransactionError, TransactionError};
+use sled::transaction::{ConflictableTransactionError, TransactionError, TransactionalTree};
 
 use crate::storage::embedded::lock::open_when_released;
+use crate::storage::embedded::mark::Mark;
 use crate::storage::{
     CatalogChange, CatalogOutcome, EpochName, Refusal, StorageError, StoredRow, codec, judge, keys,
 };
@@ -29,6 +32,15 @@ const CACHE_BYTES: u64 = 64 << 20;
 pub(super) struct Decisions {
     database: sled::Db,
     log: File,
+    progress: Mutex<Progress>,
+}
+
+/// How far the marks of this process have come.
+#[derive(Debug, Default)]
+struct Progress {
+    written: Option<Mark>,
+    flushed: Option<Mark>,
+    durable: Option<Mark>,
 }
 
 /// An epoch to decide on.
@@ -72,7 +84,11 @@ impl Decisions {
             path,
             source,
         })?;
-        Ok(Decisions { database, log })
+        Ok(Decisions {
+            database,
+            log,
+            progress: Mutex::default(),
+        })
     }
 
     /// The store id, if there is one yet.
@@ -84,13 +100,76 @@ impl Decisions {
 
     /// Writes rows without looking at anything; to be synced.
     pub(super) fn put(&self, rows: &[StoredRow]) -> Result<(), StorageError> {
-        let written = self.database.transaction(|tree| {
+        self.transact("write rows", |transaction| {
+            for (key, value) in rows {
+                transaction.write(key, Some(value))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes rows that were lost, and the mark that is right for what is there with them; to be
+    /// synced.
+    pub(super) fn repair(&self, rows: &[StoredRow], mark: Mark) -> Result<(), StorageError> {
+        let repaired = self.database.transaction(|tree| {
             for (key, value) in rows {
                 tree.insert(key.as_slice(), value.as_slice())?;
             }
+            tree.insert(keys::catalog_mark(), mark.encode())?;
             Ok::<(), ConflictableTransactionError<StorageError>>(())
         });
-        written.map_err(|error| transaction_failed("write rows", error))
+        repaired.map_err(|error| transaction_failed("repair rows", error))?;
+        self.progress().written = Some(mark);
+        Ok(())
+    }
+
+    /// The mark, if there is one yet.
+    pub(super) fn mark(&self) -> Result<Option<Mark>, StorageError> {
+        (self.get(&keys::catalog_mark())?)
+            .map(|value| Mark::decode("the decisions", value))
+            .transpose()
+    }
+
+    /// A mark that this process has made durable, if there is one yet: the newest, or one before it.
+    pub(super) fn durable_mark(&self) -> Option<Mark> {
+        self.progress().durable
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All rows but the mark.
+    pub(super) fn rows(&self) -> Result<Vec<StoredRow>, StorageError> {
+        let mut rows = self.scan(b"")?;
+        rows.retain(|(key, _)| *key != keys::catalog_mark());
+        Ok(rows)
+    }
+
+    /// Runs a transaction and moves the mark on, if it writes.
+    fn transact<T>(
+        &self,
+        action: &'static str,
+        run: impl Fn(&mut Transaction<'_>) -> TransactionResult<T>,
+    ) -> Result<T, StorageError> {
+        let done = self.database.transaction(|tree| {
+            let mut transaction = Transaction { tree, mark: None };
+            let result = run(&mut transaction)?;
+            if let Some(mark) = &transaction.mark {
+                tree.insert(keys::catalog_mark(), mark.encode())?;
+            }
+            Ok((result, transaction.mark))
+        });
+        let (result, mark) = done.map_err(|error| transaction_failed(action, error))?;
+        let mut progress = self.progress();
+        // Another thread's later one may be here first.
+        let is_newer = |mark: &Mark| {
+            (progress.written).is_none_or(|written| written.transactions < mark.transactions)
+        };
+        if let Some(mark) = mark.filter(is_newer) {
+            progress.written = Some(mark);
+        }
+        Ok(result)
     }
 
     /// The value of a row.
@@ -116,19 +195,22 @@ impl Decisions {
     /// heads. An epoch behind a refused one of its partition is refused too, since it does not
     /// follow the head.
     pub(super) fn decide(&self, proposals: &[Proposal]) -> Result<Decision, StorageError> {
-        let decided = self.database.transaction(|tree| {
+        self.transact("decide on epochs", |transaction| {
             let mut heads: HashMap<PartitionId, Head> = HashMap::new();
             let mut refusals = Vec::with_capacity(proposals.len());
             let mut is_withheld = false;
             for proposal in proposals {
                 let partition = proposal.epoch.partition;
-                let row = tree.get(keys::lease(partition))?;
+                let row = transaction.tree.get(keys::lease(partition))?;
                 let row = codec::decode_lease(partition, row.as_deref())
                     .map_err(ConflictableTransactionError::Abort)?;
                 let head = match heads.get(&partition) {
                     Some(head) => *head,
-                    None => read_head(partition, tree.get(keys::head(partition))?.as_deref())
-                        .map_err(ConflictableTransactionError::Abort)?,
+                    None => {
+                        let row = transaction.tree.get(keys::head(partition))?;
+                        read_head(partition, row.as_deref())
+                            .map_err(ConflictableTransactionError::Abort)?
+                    }
                 };
                 let refusal = judge(&row, &head, &proposal.lease, proposal.epoch);
                 match refusal {
@@ -140,51 +222,85 @@ impl Decisions {
                 }
                 refusals.push(refusal);
             }
-            if !is_withheld {
-                for (partition, head) in &heads {
-                    tree.insert(keys::head(*partition), codec::encode_head(head))?;
-                }
+            if is_withheld {
+                return Ok(Decision::Withheld(refusals));
             }
-            Ok::<_, ConflictableTransactionError<StorageError>>((refusals, is_withheld))
-        });
-        let (refusals, is_withheld) =
-            decided.map_err(|error| transaction_failed("decide on epochs", error))?;
-        Ok(match is_withheld {
-            true => Decision::Withheld(refusals),
-            false => Decision::Written(refusals),
+            for (partition, head) in &heads {
+                transaction.write(&keys::head(*partition), Some(&codec::encode_head(head)))?;
+            }
+            Ok(Decision::Written(refusals))
         })
     }
 
     /// Writes a catalog change if its expectations hold; to be synced.
     pub(super) fn change(&self, change: &CatalogChange) -> Result<CatalogOutcome, StorageError> {
-        let changed = self.database.transaction(|tree| {
+        self.transact("change the catalog", |transaction| {
             for (key, expected) in &change.expectations {
-                if tree.get(key)?.as_deref() != expected.as_deref() {
+                if transaction.tree.get(key)?.as_deref() != expected.as_deref() {
                     return Ok(CatalogOutcome::Refused);
                 }
             }
             for (key, value) in &change.writes {
-                match value {
-                    Some(value) => tree.insert(key.as_slice(), value.as_slice())?,
-                    None => tree.remove(key.as_slice())?,
-                };
+                transaction.write(key, value.as_deref())?;
             }
-            Ok::<_, ConflictableTransactionError<StorageError>>(CatalogOutcome::Committed)
-        });
-        changed.map_err(|error| transaction_failed("change the catalog", error))
+            Ok(CatalogOutcome::Committed)
+        })
     }
 
     /// Hands everything written so far to the operating system.
     pub(super) fn flush(&self) -> Result<(), StorageError> {
+        let written = self.progress().written;
         self.database
             .flush()
-            .map(drop)
-            .map_err(|error| failed("flush", error))
+            .map_err(|error| failed("flush", error))?;
+        self.progress().flushed = written;
+        Ok(())
     }
 
     /// Makes everything flushed so far durable.
     pub(super) fn sync(&self) -> Result<(), StorageError> {
-        (self.log.sync_data()).map_err(|error| failed("sync its log", sled::Error::Io(error)))
+        let flushed = self.progress().flushed;
+        (self.log.sync_data()).map_err(|error| failed("sync its log", sled::Error::Io(error)))?;
+        self.progress().durable = flushed;
+        Ok(())
+    }
+}
+
+type TransactionResult<T> = Result<T, ConflictableTransactionError<StorageError>>;
+
+/// A transaction that keeps the mark.
+struct Transaction<'a> {
+    tree: &'a TransactionalTree,
+    /// The mark that it brings the decisions to, once it writes.
+    mark: Option<Mark>,
+}
+
+impl Transaction<'_> {
+    /// Writes a row, or removes it.
+    fn write(&mut self, key: &[u8], value: Option<&[u8]>) -> TransactionResult<()> {
+        let mut mark = self.next_mark()?;
+        let old = match value {
+            Some(value) => self.tree.insert(key, value)?,
+            None => self.tree.remove(key)?,
+        };
+        for value in [old.as_deref(), value].into_iter().flatten() {
+            mark.toggle(key, value);
+        }
+        self.mark = Some(mark);
+        Ok(())
+    }
+
+    fn next_mark(&self) -> TransactionResult<Mark> {
+        if let Some(mark) = self.mark {
+            return Ok(mark);
+        }
+        let row = self.tree.get(keys::catalog_mark())?;
+        let mut mark = (row.map(|row| Mark::decode("the decisions", row.to_vec())))
+            .transpose()
+            .map_err(ConflictableTransactionError::Abort)?
+            .unwrap_or_default();
+        mark.transactions += 1;
+        Ok(mark)
     }
 }
 

@@ -46,8 +46,7 @@ pub(super) fn cut_torn_tail(
                 store: "the bulk store",
                 action: "open",
                 source: format!(
-                    "its sealed journal {} is damaged at byte {}; restore the data directory from \
-                     a backup",
+                    "its sealed journal {} is damaged at byte {}",
                     sealed.display(),
                     whole.whole_until
                 )

@@ -20,6 +20,7 @@ pub mod directories;
 mod faults;
 mod journal;
 mod lock;
+mod mark;
 mod overlay;
 mod pair;
 mod queue;
@@ -36,7 +37,9 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::path::Path;
+use std::io::{IsTerminal as _, Write as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -66,6 +69,9 @@ use sink_files::SinkFiles;
 /// Exit code of a process whose storage met a failed write or sync.
 pub const EXIT_AFTER_FAILED_SYNC: i32 = 74;
 
+/// Told of the data directory and the failure that ends the storage.
+pub type OnFailedSync = Arc<dyn Fn(&Path, &StorageError) + Send + Sync>;
+
 /// How an [`EmbeddedStorage`] is run.
 #[derive(Clone)]
 pub struct EmbeddedOptions {
@@ -81,9 +87,9 @@ pub struct EmbeddedOptions {
     pub queue_bytes_max: usize,
     /// Memory for blocks of bulk rows.
     pub bulk_cache_bytes: u64,
-    /// What to do after a failed write or sync. Must not return in production; the default logs the
-    /// error and ends the process with [`EXIT_AFTER_FAILED_SYNC`].
-    pub on_failed_sync: Arc<dyn Fn(&StorageError) + Send + Sync>,
+    /// What to do after a failed write or sync in a data directory. Must not return in production;
+    /// the default tells the person at stderr and ends the process with [`EXIT_AFTER_FAILED_SYNC`].
+    pub on_failed_sync: OnFailedSync,
     /// Told of every point between two writes or syncs.
     pub faults: Arc<dyn FaultPoints>,
     #[cfg(test)]
@@ -121,15 +127,38 @@ impl fmt::Debug for EmbeddedOptions {
     }
 }
 
-fn exit(error: &StorageError) {
-    let mut causes = Vec::new();
+fn exit(dir: &Path, error: &StorageError) {
+    let mut stderr = std::io::stderr();
+    // A progress bar may stand in the line.
+    let start = if stderr.is_terminal() { "\n" } else { "" };
+    // Nobody reads stderr any more: there is no better place to say so.
+    let _ = writeln!(stderr, "{start}error: {}", last_words(dir, error));
+    std::process::exit(EXIT_AFTER_FAILED_SYNC);
+}
+
+/// What a person is told before the process ends.
+fn last_words(dir: &Path, error: &StorageError) -> String {
+    let mut chain = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
-        causes.push(error.to_string());
+        chain = format!("{chain}: {error}");
         cause = error.source();
     }
-    tracing::error!(%error, cause = causes.join(": "), "storage failed, process exits");
-    std::process::exit(EXIT_AFTER_FAILED_SYNC);
+    let what = format!(
+        "the run with data directory {} has ended, because what it committed could not be brought to \
+         its place: {chain}.",
+        dir.display()
+    );
+    match error {
+        // It says what to do; what was in the file only its owner can bring back.
+        StorageError::SinkFile { .. } | StorageError::SinkFileInUse { .. } => {
+            format!("{what} Rows that wait to be written are kept for the next run.")
+        }
+        _ => format!(
+            "{what} Nothing that was committed is lost, and the next run goes on from there. Free \
+             space on the disk or check the disk, then run it again."
+        ),
+    }
 }
 
 /// Commits broken on purpose, to show that the crash tests see them.
@@ -169,6 +198,7 @@ impl fmt::Debug for EmbeddedStorage {
 
 /// What the committer and those who read and submit have in common.
 struct Shared {
+    dir: PathBuf,
     options: EmbeddedOptions,
     faults: Arc<dyn FaultPoints>,
     decisions: Decisions,
@@ -190,29 +220,14 @@ impl EmbeddedStorage {
     /// # Errors
     ///
     /// [`StorageError::InUse`] when another process has it; [`StorageError::MissingStore`] or
-    /// [`StorageError::MixedStores`] when its halves do not belong together; or when a store fails.
-    /// Damaged partitions are no error here: each is logged at level error with its epoch, the others
-    /// run, and whatever touches it is answered with [`StorageError::Damaged`].
+    /// [`StorageError::MixedStores`] when its halves do not belong together;
+    /// [`StorageError::DecisionsLost`] when decisions are gone; [`StorageError::Unreadable`] when a
+    /// store fails. Damaged partitions are no error here: each is logged at level error with its
+    /// epoch, the others run, and whatever touches it is answered with [`StorageError::Damaged`].
     pub fn open(dir: &Path, options: EmbeddedOptions) -> Result<EmbeddedStorage, StorageError> {
         directories::make_durable(dir)?;
         let lock = DirectoryLock::take(dir)?;
-        let faults = Arc::clone(&options.faults);
-        let (decisions, bulk) = pair::open(dir, options.bulk_cache_bytes, &faults)?;
-        let sink_files = SinkFiles::load(dir, &decisions, &bulk)?;
-        let shared = Arc::new(Shared {
-            faults,
-            decisions,
-            bulk,
-            overlay: Overlay::default(),
-            queue: Queue::new(options.queue_bytes_max),
-            heads: RwLock::default(),
-            damaged: RwLock::default(),
-            sink_files: Mutex::new(sink_files),
-            catalog: RwLock::new(()),
-            has_stopped: AtomicBool::new(false),
-            options,
-        });
-        recovery::recover(&shared)?;
+        let shared = read_or_refuse(dir, || Shared::open(dir, options))?;
         let committer = Committer::new(Arc::clone(&shared));
         let committer = std::thread::Builder::new()
             .name("committer".to_owned())
@@ -269,7 +284,61 @@ impl Drop for EmbeddedStorage {
     }
 }
 
+/// Opens what lies in a directory, whatever it may be. The stores underneath assert some of what
+/// they read rather than answer; nothing that they have half opened is used after a panic, since it
+/// is dropped with it, so the panic becomes an error of the directory. (Where they panic again on
+/// the way out, `bulk.rs` looks first.)
+fn read_or_refuse<T>(
+    dir: &Path,
+    open: impl FnOnce() -> Result<T, StorageError>,
+) -> Result<T, StorageError> {
+    let unreadable = |store, action, source| StorageError::Unreadable {
+        path: dir.to_owned(),
+        store,
+        action,
+        source,
+    };
+    match catch_unwind(AssertUnwindSafe(open)) {
+        Ok(Err(StorageError::Backend {
+            store,
+            action,
+            source,
+        })) => Err(unreadable(store, action, source)),
+        Ok(opened) => opened,
+        Err(panic) => {
+            let message = (panic.downcast_ref::<String>().map(String::as_str))
+                .or_else(|| panic.downcast_ref::<&str>().copied())
+                .unwrap_or("it gave no reason");
+            let source = format!("it panicked: {message}").into();
+            Err(unreadable("a store", "open", source))
+        }
+    }
+}
+
 impl Shared {
+    /// Opens both stores and brings what was decided to its place. The directory's lock must be held.
+    fn open(dir: &Path, options: EmbeddedOptions) -> Result<Arc<Shared>, StorageError> {
+        let faults = Arc::clone(&options.faults);
+        let (decisions, bulk) = pair::open(dir, options.bulk_cache_bytes, &faults)?;
+        let sink_files = SinkFiles::load(dir, &decisions, &bulk)?;
+        let shared = Arc::new(Shared {
+            dir: dir.to_owned(),
+            faults,
+            decisions,
+            bulk,
+            overlay: Overlay::default(),
+            queue: Queue::new(options.queue_bytes_max),
+            heads: RwLock::default(),
+            damaged: RwLock::default(),
+            sink_files: Mutex::new(sink_files),
+            catalog: RwLock::new(()),
+            has_stopped: AtomicBool::new(false),
+            options,
+        });
+        recovery::recover(&shared)?;
+        Ok(shared)
+    }
+
     fn is_sabotaged(&self, _how: Sabotage) -> bool {
         #[cfg(test)]
         return self.options.sabotage == Some(_how);
@@ -280,7 +349,7 @@ impl Shared {
     /// After a failed write or sync nothing is answered and nothing read any more.
     fn stop(&self, error: &StorageError) {
         self.has_stopped.store(true, Ordering::Release);
-        (self.options.on_failed_sync)(error);
+        (self.options.on_failed_sync)(&self.dir, error);
         self.queue.abandon();
     }
 
@@ -316,6 +385,11 @@ impl Shared {
 
     fn set_damaged(&self, damaged: BTreeMap<PartitionId, Damage>) {
         *self.damaged.write().unwrap_or_else(PoisonError::into_inner) = damaged;
+    }
+
+    /// Lets the bulk rows know how far the decisions are, as far as that is durable; to be synced.
+    fn write_mark(&self) -> Result<(), StorageError> {
+        (self.decisions.durable_mark()).map_or(Ok(()), |mark| self.bulk.set_decisions_mark(mark))
     }
 
     fn sink_files(&self) -> MutexGuard<'_, SinkFiles> {
@@ -372,6 +446,8 @@ impl Shared {
                 self.decisions.flush()?;
                 pass(&self.faults, "catalog: sync the rows")?;
                 self.decisions.sync()?;
+                pass(&self.faults, "catalog: write the mark")?;
+                self.write_mark()?;
             }
             Ok(outcome)
         };

@@ -3,7 +3,8 @@
 //!
 //! **Invariant:** under its final name a store is complete and has its id. Each is made under
 //! another name and renamed, the bulk store first; so a lone bulk store without rows is an
-//! interrupted beginning, and any other lone store has lost its partner.
+//! interrupted beginning, and any other lone store has lost its partner. What has that other name
+//! is only removed where a mark says that it is of our making.
 
 use std::collections::hash_map::RandomState;
 use std::fmt::Write as _;
@@ -22,6 +23,8 @@ const DECISIONS: &str = "decisions";
 const BULK: &str = "bulk";
 /// What a store in the making is called.
 const UNFINISHED: &str = "new";
+/// The file that says that whatever is called so is of our making.
+const MAKING_MARK: &str = "stores.unfinished";
 
 const NO_DECISIONS: &str = "decisions (leases, heads, pipelines)";
 const NO_BULK: &str = "bulk rows (states, positions, chunks)";
@@ -37,23 +40,13 @@ pub(super) fn open(
     bulk_cache_bytes: u64,
     faults: &Arc<dyn FaultPoints>,
 ) -> Result<(Decisions, Bulk), StorageError> {
-    for name in [DECISIONS, BULK] {
-        let unfinished = dir.join(name).with_extension(UNFINISHED);
-        if unfinished.exists() {
-            std::fs::remove_dir_all(&unfinished).map_err(|source| StorageError::File {
-                action: "remove",
-                path: unfinished,
-                source,
-            })?;
-        }
-    }
     let missing = |present, missing| StorageError::MissingStore {
         path: dir.to_owned(),
         present,
         missing,
     };
     match (dir.join(DECISIONS).exists(), dir.join(BULK).exists()) {
-        (true, true) => {}
+        (true, true) => remove_mark(dir)?,
         (true, false) => return Err(missing(NO_DECISIONS, NO_BULK)),
         (false, true) => {
             let bulk = open_bulk(dir, bulk_cache_bytes)?;
@@ -62,10 +55,12 @@ pub(super) fn open(
                 return Err(missing(NO_BULK, NO_DECISIONS));
             };
             drop(bulk);
+            begin(dir, &[DECISIONS], faults)?;
             make_decisions(dir, &id, faults)?;
         }
         (false, false) => {
             let id = new_store_id();
+            begin(dir, &[BULK, DECISIONS], faults)?;
             make_bulk(dir, &id, bulk_cache_bytes, faults)?;
             make_decisions(dir, &id, faults)?;
         }
@@ -75,6 +70,13 @@ pub(super) fn open(
     pass(faults, "open: open the decisions")?;
     let decisions = Decisions::open(&dir.join(DECISIONS))?;
     let (left, right) = (decisions.store_id()?, bulk.store_id()?);
+    if let (None, Some(mark)) = (&left, bulk.decisions_mark()?) {
+        return Err(StorageError::DecisionsLost {
+            path: dir.to_owned(),
+            expected: mark.transactions,
+            found: 0,
+        });
+    }
     if left.is_none() || left != right {
         return Err(StorageError::MixedStores {
             path: dir.to_owned(),
@@ -107,7 +109,7 @@ fn make_bulk(
     cache_bytes: u64,
     faults: &Arc<dyn FaultPoints>,
 ) -> Result<(), StorageError> {
-    let path = dir.join(BULK).with_extension(UNFINISHED);
+    let path = unfinished(dir, BULK);
     pass(faults, "open: make the bulk store")?;
     let bulk = open_bulk_at(&path, cache_bytes)?;
     pass(faults, "open: write the id into the bulk store")?;
@@ -122,7 +124,7 @@ fn make_decisions(
     id: &[u8],
     faults: &Arc<dyn FaultPoints>,
 ) -> Result<(), StorageError> {
-    let path = dir.join(DECISIONS).with_extension(UNFINISHED);
+    let path = unfinished(dir, DECISIONS);
     pass(faults, "open: make the decisions")?;
     let decisions = Decisions::open(&path)?;
     pass(faults, "open: write the id into the decisions")?;
@@ -131,7 +133,61 @@ fn make_decisions(
     decisions.sync()?;
     drop(decisions);
     directories::sync(&path)?;
-    finish(dir, DECISIONS, &path, faults)
+    finish(dir, DECISIONS, &path, faults)?;
+    remove_mark(dir)
+}
+
+/// Clears away what an interrupted beginning left of the stores to make, and nothing else.
+fn begin(dir: &Path, names: &[&str], faults: &Arc<dyn FaultPoints>) -> Result<(), StorageError> {
+    let mark = dir.join(MAKING_MARK);
+    let failed = |action, path: &Path| {
+        let path = path.to_owned();
+        move |source| StorageError::File {
+            action,
+            path,
+            source,
+        }
+    };
+    let paths = names.iter().map(|name| unfinished(dir, name));
+    let leftovers: Vec<PathBuf> = paths
+        .filter(|path| path.symlink_metadata().is_ok())
+        .collect();
+    // All are looked at before the mark vouches for any.
+    if !mark.exists() {
+        for path in &leftovers {
+            let is_empty = std::fs::read_dir(path).is_ok_and(|mut files| files.next().is_none());
+            if !is_empty {
+                let source = std::io::Error::other(
+                    "something that is not of the host's making is in its place; move it away, or \
+                     name another data directory",
+                );
+                return Err(failed("make a store as", path)(source));
+            }
+        }
+        pass(faults, "open: mark the beginning")?;
+        std::fs::File::create(&mark).map_err(failed("make", &mark))?;
+        directories::sync(dir)?;
+    }
+    for path in leftovers {
+        std::fs::remove_dir_all(&path).map_err(failed("remove", &path))?;
+    }
+    Ok(())
+}
+
+fn unfinished(dir: &Path, name: &str) -> PathBuf {
+    dir.join(name).with_extension(UNFINISHED)
+}
+
+fn remove_mark(dir: &Path) -> Result<(), StorageError> {
+    let path = dir.join(MAKING_MARK);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(|source| StorageError::File {
+            action: "remove",
+            path,
+            source,
+        }),
+    }
 }
 
 fn finish(

@@ -2,8 +2,11 @@
 //! from its head back to where its rows stand, and applied in order.
 //!
 //! Entries that no head leads to were never decided and go. A hole or a wrong checksum in a chain is
-//! damage: that partition stops, nothing of it is touched, the others run. Rows that stand *beyond*
-//! the head prove that the decisions lost one; the head is brought forward.
+//! damage: that partition stops, nothing of it is touched, the others run.
+//!
+//! Before that the decisions are held against the marks (`mark.rs`). Where they have lost rows, heads
+//! are brought forward to where the rows stand if that proves to make them whole; otherwise nothing
+//! is opened, for what was lost with them would be started afresh.
 //!
 //! **Invariant:** everything here may be interrupted and done again.
 
@@ -13,6 +16,7 @@ use crate::storage::embedded::bulk::prefix_range;
 use crate::storage::embedded::committer::{Pending, apply, place_appends, write_appends};
 use crate::storage::embedded::decisions::read_head;
 use crate::storage::embedded::faults::pass;
+use crate::storage::embedded::mark::Mark;
 use crate::storage::embedded::overlay::{RowChange, Run};
 use crate::storage::embedded::{Damage, Shared};
 use crate::storage::entry::Entry;
@@ -34,7 +38,8 @@ type Chains = BTreeMap<PartitionId, Vec<Link>>;
 pub(super) fn recover(shared: &Shared) -> Result<(), StorageError> {
     let mut heads = read_heads(shared)?;
     let applied = read_applied(shared)?;
-    repair_heads(shared, &mut heads, &applied)?;
+    let (repairs, mark) = plan_repair(shared, &heads, &applied)?;
+    heads.extend(repairs.iter().map(|(partition, head)| (*partition, *head)));
 
     let entry_keys = read_entry_keys(shared)?;
     let mut partitions: BTreeSet<PartitionId> = heads.keys().copied().collect();
@@ -60,7 +65,12 @@ pub(super) fn recover(shared: &Shared) -> Result<(), StorageError> {
 
     write_sink_bytes(shared, &chains)?;
     apply_chains(shared, &chains)?;
-    remove_foreign(shared, &entry_keys, &chains, &damaged)?;
+    let is_repair = !repairs.is_empty();
+    remove_foreign(shared, &entry_keys, &chains, &damaged, is_repair)?;
+    if shared.decisions.mark()? != Some(mark) {
+        repair(shared, &repairs, mark)?;
+    }
+    shared.bulk.set_decisions_mark(mark)?;
     pass(&shared.faults, "open: sync the rows")?;
     shared.bulk.sync()?;
 
@@ -100,32 +110,71 @@ fn read_entry_keys(shared: &Shared) -> Result<Vec<Vec<u8>>, StorageError> {
         .collect()
 }
 
-/// Rows are only ever applied after their decision was durable, so rows beyond a head mean that the
-/// decision was lost since.
-fn repair_heads(
+/// What must be done for the decisions to be whole: the heads to bring forward, and the mark that is
+/// right then. Rows are only ever applied after their decision was durable, so rows beyond a head
+/// mean that the decision was lost since.
+fn plan_repair(
     shared: &Shared,
-    heads: &mut BTreeMap<PartitionId, Head>,
+    heads: &BTreeMap<PartitionId, Head>,
     applied: &BTreeMap<PartitionId, Head>,
+) -> Result<(Vec<(PartitionId, Head)>, Mark), StorageError> {
+    let rows = shared.decisions.rows()?;
+    let mut whole: BTreeMap<Vec<u8>, Vec<u8>> = rows.into_iter().collect();
+    let repairs: Vec<(PartitionId, Head)> = (applied.iter())
+        .filter(|(partition, stands_at)| {
+            let decided = heads.get(partition).copied().unwrap_or_default();
+            stands_at.epoch > decided.epoch
+        })
+        .map(|(partition, stands_at)| (*partition, *stands_at))
+        .collect();
+    whole.extend(
+        (repairs.iter())
+            .map(|(partition, head)| (keys::head(*partition), codec::encode_head(head))),
+    );
+    let digest = Mark::digest_of((whole.iter()).map(|(key, value)| (&key[..], &value[..])));
+    let (found, expected) = (shared.decisions.mark()?, shared.bulk.decisions_mark()?);
+    let mark = match (found, expected) {
+        // Made before there were marks.
+        (None, None) if repairs.is_empty() => Mark {
+            transactions: 1,
+            digest,
+        },
+        (None, expected) => expected.unwrap_or_default(),
+        (Some(found), None) => found,
+        (Some(found), Some(expected)) if found.transactions >= expected.transactions => found,
+        (Some(_), Some(expected)) => expected,
+    };
+    if mark.digest != digest {
+        return Err(StorageError::DecisionsLost {
+            path: shared.dir.clone(),
+            expected: mark.transactions,
+            found: found.unwrap_or_default().transactions,
+        });
+    }
+    for (partition, stands_at) in &repairs {
+        tracing::warn!(
+            %partition, decided = %heads.get(partition).copied().unwrap_or_default().epoch,
+            applied = %stands_at.epoch, "head brought forward: a durable decision was lost"
+        );
+    }
+    Ok((repairs, mark))
+}
+
+/// Comes after what the repair is judged by is set aside, so that an interrupted one is judged in the
+/// same way again.
+fn repair(
+    shared: &Shared,
+    repairs: &[(PartitionId, Head)],
+    mark: Mark,
 ) -> Result<(), StorageError> {
-    let mut repairs: Vec<StoredRow> = Vec::new();
-    for (partition, stands_at) in applied {
-        let head = heads.entry(*partition).or_default();
-        if stands_at.epoch > head.epoch {
-            tracing::warn!(
-                %partition, decided = %head.epoch, applied = %stands_at.epoch,
-                "head brought forward: a durable decision was lost"
-            );
-            *head = *stands_at;
-            repairs.push((keys::head(*partition), codec::encode_head(stands_at)));
-        }
-    }
-    if !repairs.is_empty() {
-        pass(&shared.faults, "open: bring heads forward")?;
-        shared.decisions.put(&repairs)?;
-        shared.decisions.flush()?;
-        shared.decisions.sync()?;
-    }
-    Ok(())
+    let rows: Vec<StoredRow> = (repairs.iter())
+        .map(|(partition, head)| (keys::head(*partition), codec::encode_head(head)))
+        .collect();
+    shared.bulk.sync()?;
+    pass(&shared.faults, "open: bring heads forward")?;
+    shared.decisions.repair(&rows, mark)?;
+    shared.decisions.flush()?;
+    shared.decisions.sync()
 }
 
 /// The entries from behind `stands_at` to `head`, in order, each proven by the checksum that its
@@ -300,12 +349,14 @@ fn apply_chains(shared: &Shared, chains: &Chains) -> Result<(), StorageError> {
     apply(shared, &mut pending)
 }
 
-/// Removes the entries of epochs that were never decided; a damaged partition keeps all of its.
+/// Removes the entries of epochs that were never decided; a damaged partition keeps all of its. After
+/// a loss of decisions theirs may be among the lost ones: they are set aside.
 fn remove_foreign(
     shared: &Shared,
     entry_keys: &[Vec<u8>],
     chains: &Chains,
     damaged: &BTreeMap<PartitionId, Damage>,
+    is_repair: bool,
 ) -> Result<(), StorageError> {
     let applied: HashSet<Vec<u8>> = (chains.iter())
         .flat_map(|(partition, chain)| {
@@ -314,12 +365,21 @@ fn remove_foreign(
                 .map(|link| keys::entry(*partition, link.head.generation, link.head.epoch))
         })
         .collect();
-    let foreign: Vec<RowChange> = (entry_keys.iter())
+    let mut foreign: Vec<RowChange> = (entry_keys.iter())
         .filter(|key| !applied.contains(*key))
         .filter(|key| keys::owner(key).is_none_or(|partition| !damaged.contains_key(&partition)))
         .map(|key| (key.as_slice().into(), None))
         .collect();
-    if !foreign.is_empty() {
+    if is_repair && !foreign.is_empty() {
+        tracing::warn!(count = foreign.len(), "undecided entries set aside");
+        for index in 0..foreign.len() {
+            let key = foreign[index].0.clone();
+            let entry = shared.bulk.get(&key)?;
+            foreign.push((keys::set_aside(&key).into(), entry));
+        }
+        pass(&shared.faults, "open: set undecided entries aside")?;
+        shared.bulk.write(foreign)?;
+    } else if !foreign.is_empty() {
         tracing::info!(count = foreign.len(), "undecided entries removed");
         pass(&shared.faults, "open: remove undecided entries")?;
         shared.bulk.write(foreign)?;

@@ -2,10 +2,10 @@
 //! made or changed.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::storage::StorageError;
-use crate::storage::embedded::sink_handle::{canonical, check_regular};
+use crate::storage::embedded::sink_handle::{check_regular, existing_form};
 
 /// What stands against making `path` the file of a sink under a data directory that does not exist
 /// yet; nothing is made.
@@ -54,23 +54,27 @@ pub(super) fn wrong_length(len: u64, committed: u64) -> Option<String> {
     }
 }
 
-/// The normal form of a path, without making the folders above it.
-pub(super) fn existing_form(path: &Path) -> Result<PathBuf, StorageError> {
-    let absolute = std::path::absolute(path).map_err(|source| StorageError::File {
-        action: "resolve",
-        path: path.to_owned(),
-        source,
-    })?;
-    let mut ancestors = absolute.ancestors();
-    let existing = ancestors.find(|ancestor| ancestor.exists());
-    let existing = existing.unwrap_or(&absolute);
-    let missing = absolute.strip_prefix(existing).unwrap_or(Path::new(""));
-    match missing.as_os_str().is_empty() {
-        true => canonical(existing),
-        false if existing.is_dir() => Ok(canonical(existing)?.join(missing)),
-        false => Err(StorageError::SinkFile {
-            path: absolute.clone(),
-            finding: format!("{} is no folder; name another path", existing.display()),
-        }),
-    }
+/// What is wrong with a file of `committed` bytes that can't be reached.
+pub(super) fn unreachable(committed: u64, error: &dyn std::fmt::Display) -> String {
+    format!(
+        "its {committed} committed bytes can't be written on ({error}); put the file back and make \
+         it writable, or move the data directory away to start afresh"
+    )
+}
+
+/// What is wrong with a second name of a sink's file.
+pub(super) fn another_name_of(other: &Path) -> String {
+    format!(
+        "it is another name (a hard link) of sink file {}, so rows of one would overwrite the \
+         other's; give each sink a file of its own",
+        other.display()
+    )
+}
+
+/// What is wrong with a file in the data directory `directory`.
+pub(super) fn in_data_directory(directory: &Path) -> String {
+    format!(
+        "it lies in the data directory {}, which is the host's own; name a path outside it",
+        directory.display()
+    )
 }

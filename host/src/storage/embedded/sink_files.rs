@@ -15,9 +15,11 @@ use crate::storage::embedded::decisions::Decisions;
 use crate::storage::embedded::directories;
 use crate::storage::embedded::faults::{FaultPoints, pass};
 use crate::storage::embedded::sink_checks::{
-    check_new_sink_file, existing_form, not_ours, wrong_length,
+    another_name_of, check_new_sink_file, in_data_directory, not_ours, unreachable, wrong_length,
 };
-use crate::storage::embedded::sink_handle::{SinkHandle, canonical, check_regular, normal_form};
+use crate::storage::embedded::sink_handle::{
+    SinkHandle, canonical, check_regular, existing_form, normal_form,
+};
 use crate::storage::{StorageError, StoredRow, codec, keys};
 use crate::types::ids::SinkFileId;
 
@@ -191,11 +193,7 @@ impl SinkFiles {
         if let Some(other) = self.files.values().find(is_same) {
             return Err(StorageError::SinkFile {
                 path: path.to_owned(),
-                finding: format!(
-                    "it is another name (a hard link) of sink file {}, so rows of one would \
-                     overwrite the other's; give each sink a file of its own",
-                    other.path.display()
-                ),
+                finding: another_name_of(&other.path),
             });
         }
         handle.lock(path)
@@ -271,10 +269,7 @@ impl SinkFiles {
             finding,
         };
         if path.starts_with(&self.dir) {
-            return Err(wrong(format!(
-                "it lies in the data directory {}, which is the host's own; name a path outside it",
-                self.dir.display()
-            )));
+            return Err(wrong(in_data_directory(&self.dir)));
         }
         let Some((id, file)) = self.files.iter().find(|(_, file)| file.path == path) else {
             return Ok(Err(path));
@@ -283,12 +278,7 @@ impl SinkFiles {
             return Err(wrong(BLOCKED.to_owned()));
         }
         let (id, committed) = (*id, file.written_len);
-        let unreachable = |error: &dyn std::fmt::Display| {
-            wrong(format!(
-                "its {committed} committed bytes can't be written on ({error}); put the file back \
-                 and make it writable, or move the data directory away to start afresh"
-            ))
-        };
+        let unreachable = |error: &dyn std::fmt::Display| wrong(unreachable(committed, error));
         match self.reach(id) {
             Err(StorageError::File { source, .. }) => return Err(unreachable(&source)),
             reached => reached?,
@@ -314,25 +304,31 @@ impl SinkFiles {
     pub(super) fn check(&self, path: &Path) -> Result<(), StorageError> {
         check_regular(path)?;
         let normal = existing_form(path)?;
-        let Some(file) = self.files.values().find(|file| file.path == normal) else {
-            return check_new_sink_file(path);
+        let finding = match self.files.values().find(|file| file.path == normal) {
+            _ if normal.starts_with(&self.dir) => Some(in_data_directory(&self.dir)),
+            Some(file) if file.is_blocked => Some(BLOCKED.to_owned()),
+            Some(file) => match std::fs::metadata(&normal) {
+                Ok(found) => wrong_length(found.len(), file.written_len),
+                Err(error) => Some(unreachable(file.written_len, &error)),
+            },
+            None => {
+                let found = std::fs::metadata(&normal).ok();
+                let is_other_name = |file: &&SinkFile| match (&file.handle, &found) {
+                    (Some(handle), Some(found)) => handle.is_file_of(found),
+                    _ => false,
+                };
+                match self.files.values().find(is_other_name) {
+                    Some(other) => Some(another_name_of(&other.path)),
+                    None => return check_new_sink_file(path),
+                }
+            }
         };
-        let wrong = |finding| {
-            Err(StorageError::SinkFile {
-                path: normal.clone(),
+        match finding {
+            None => Ok(()),
+            Some(finding) => Err(StorageError::SinkFile {
+                path: normal,
                 finding,
-            })
-        };
-        if file.is_blocked {
-            return wrong(BLOCKED.to_owned());
-        }
-        let committed = file.written_len;
-        match std::fs::metadata(&file.path) {
-            Ok(found) => wrong_length(found.len(), committed).map_or(Ok(()), wrong),
-            Err(error) => wrong(format!(
-                "its {committed} committed bytes can't be read ({error}); put the file back, or \
-                 move the data directory away to start afresh"
-            )),
+            }),
         }
     }
 

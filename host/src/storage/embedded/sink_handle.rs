@@ -139,16 +139,39 @@ pub(super) fn check_regular(path: &Path) -> Result<(), StorageError> {
 /// One name for one file: absolute, symbolic links followed, its own too, whether or not they lead
 /// to a file yet. The folders above it are made.
 pub(super) fn normal_form(path: &Path) -> Result<PathBuf, StorageError> {
-    let failed = |action, path: &Path| {
-        let path = path.to_owned();
-        move |source| StorageError::File {
-            action,
-            path,
-            source,
+    follow(path, |directory| {
+        directories::make_durable(directory)?;
+        canonical(directory)
+    })
+}
+
+/// The same, without making folders.
+pub(super) fn existing_form(path: &Path) -> Result<PathBuf, StorageError> {
+    follow(path, |directory| {
+        let mut ancestors = directory.ancestors();
+        let existing = ancestors.find(|ancestor| ancestor.exists());
+        let existing = existing.unwrap_or(directory);
+        let missing = directory.strip_prefix(existing).unwrap_or(Path::new(""));
+        match existing.is_dir() {
+            true => Ok(canonical(existing)?.join(missing)),
+            false => Err(StorageError::SinkFile {
+                path: path.to_owned(),
+                finding: format!("{} is no folder; name another path", existing.display()),
+            }),
         }
-    };
-    let mut at = std::path::absolute(path).map_err(failed("resolve", path))?;
-    let given = at.clone();
+    })
+}
+
+/// Follows the symbolic links of a file's own name; `resolve` gives its folder one name.
+fn follow(
+    path: &Path,
+    resolve: impl Fn(&Path) -> Result<PathBuf, StorageError>,
+) -> Result<PathBuf, StorageError> {
+    let mut at = std::path::absolute(path).map_err(|source| StorageError::File {
+        action: "resolve",
+        path: path.to_owned(),
+        source,
+    })?;
     for _ in 0..LINKS_MAX {
         let (Some(directory), Some(Component::Normal(name))) =
             (at.parent(), at.components().next_back())
@@ -158,10 +181,7 @@ pub(super) fn normal_form(path: &Path) -> Result<PathBuf, StorageError> {
                 finding: "it names no file".to_owned(),
             });
         };
-        if at == given {
-            directories::make_durable(directory)?;
-        }
-        let directory = canonical(directory)?;
+        let directory = resolve(directory)?;
         let named = directory.join(name);
         match fs::read_link(&named) {
             Ok(target) => at = directory.join(target),

@@ -65,6 +65,9 @@ impl FaultPoints for Probe {
     }
 }
 
+/// What a test does to a path behind the storage's back.
+type Spoil = fn(&Path);
+
 /// Applies only when told to.
 fn lagging(probe: &Arc<Probe>) -> EmbeddedOptions {
     EmbeddedOptions {
@@ -238,19 +241,49 @@ fn halves_of_two_directories_are_refused() {
 
 #[test]
 fn an_interrupted_beginning_is_begun_again() {
-    let dir = tempfile::tempdir().unwrap();
-    drop(open(dir.path()).unwrap());
-    // The bulk store was made, the decisions only half.
-    std::fs::rename(
-        dir.path().join("decisions"),
-        dir.path().join("decisions.new"),
-    )
-    .unwrap();
-    std::fs::create_dir(dir.path().join("bulk.new")).unwrap();
-    let storage = open(dir.path()).unwrap();
-    let lease = grant(&storage, 1);
-    commit_epochs(&storage, lease, 1..=1);
-    assert!(!dir.path().join("decisions.new").exists() && !dir.path().join("bulk.new").exists());
+    for point in [
+        "open: mark the beginning",
+        "open: make the bulk store",
+        "open: write the id into the bulk store",
+        "open: name a finished store",
+        "open: make the decisions",
+        "open: write the id into the decisions",
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let probe = Arc::<Probe>::default();
+        probe.act(move |passed| match passed == point {
+            true => Err(io::Error::other("interrupted")),
+            false => Ok(()),
+        });
+        assert!(EmbeddedStorage::open(dir.path(), lagging(&probe)).is_err());
+        let storage = open(dir.path()).unwrap();
+        let lease = grant(&storage, 1);
+        commit_epochs(&storage, lease, 1..=1);
+        for unfinished in ["decisions.new", "bulk.new"] {
+            assert!(!dir.path().join(unfinished).exists(), "{point}");
+        }
+    }
+}
+
+#[test]
+fn a_folder_of_the_users_is_not_taken_for_an_unfinished_store() {
+    for name in ["bulk.new", "decisions.new"] {
+        let dir = tempfile::tempdir().unwrap();
+        let theirs = dir.path().join(name);
+        std::fs::create_dir(&theirs).unwrap();
+        std::fs::write(theirs.join("thesis"), "years of work").unwrap();
+        let error = open(dir.path()).unwrap_err();
+        let text = std::error::Error::source(&error).unwrap().to_string();
+        assert!(text.contains("move it away"), "{text}");
+        assert!(theirs.join("thesis").exists());
+        // Out of the way, and back again beside finished stores.
+        let aside = dir.path().join("aside");
+        std::fs::rename(&theirs, &aside).unwrap();
+        drop(open(dir.path()).unwrap());
+        std::fs::rename(&aside, &theirs).unwrap();
+        drop(open(dir.path()).unwrap());
+        assert!(theirs.join("thesis").exists());
+    }
 }
 
 #[test]
@@ -267,6 +300,44 @@ fn a_newer_format_is_refused_by_name() {
     let text = open(&image).unwrap_err().to_string();
     assert!(text.contains("applied head of partition p1"), "{text}");
     assert!(text.contains("format version 200 is newer"), "{text}");
+}
+
+#[test]
+fn a_store_that_cannot_be_read_is_refused_by_path_and_with_the_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_with_lag(dir.path(), 1);
+    let spoilings: [(&str, Spoil); 4] = [
+        ("a folder for a table", |image| {
+            let tables = image.join("bulk/keyspaces/1/tables");
+            assert!(tables.is_dir());
+            std::fs::create_dir(tables.join("0")).unwrap();
+        }),
+        ("a folder for the log", |image| {
+            std::fs::remove_file(image.join("decisions/db")).unwrap();
+            std::fs::create_dir(image.join("decisions/db")).unwrap();
+        }),
+        ("another version", |image| {
+            std::fs::write(image.join("bulk/version"), "nonsense").unwrap();
+        }),
+        ("settings that are none", |image| {
+            std::fs::write(image.join("decisions/conf"), "nothing of the kind").unwrap();
+        }),
+    ];
+    for (what, spoil) in spoilings {
+        let copy = dir.path().join(what);
+        copy_directory(&image, &copy);
+        spoil(&copy);
+        for _again in 0..2 {
+            let error = open(&copy).unwrap_err();
+            let text = error.to_string();
+            assert!(
+                matches!(error, StorageError::Unreadable { .. }),
+                "{what}: {text}"
+            );
+            assert!(text.contains(what), "{text}");
+            assert!(text.contains("start afresh in another one"), "{text}");
+        }
+    }
 }
 
 // --------------------------------------------------------------------------------- damage
@@ -356,27 +427,162 @@ fn a_wrong_checksum_stops_its_partition_alone() {
     check_damage(flip, 5, "checksum does not match");
 }
 
-#[test]
-fn rows_beyond_the_head_bring_it_forward() {
-    let dir = tempfile::tempdir().unwrap();
-    let storage = open(dir.path()).unwrap();
+/// A directory whose decisions are those of an earlier moment: three epochs later, and `change` made
+/// to the catalog, everything is applied. Returns the head that was lost, and the lease.
+fn image_with_older_decisions(dir: &Path, change: impl FnOnce(&EmbeddedStorage)) -> (Head, Lease) {
+    let earlier = dir.join("earlier");
+    let storage = open(&dir.join("data")).unwrap();
     let lease = grant(&storage, 1);
     commit_epochs(&storage, lease, 1..=2);
-    let early = storage.head(PartitionId(1)).unwrap();
+    storage.settle().unwrap();
+    copy_directory(&dir.join("data/decisions"), &earlier);
     commit_epochs(&storage, lease, 3..=5);
+    change(&storage);
     let head = storage.head(PartitionId(1)).unwrap();
     drop(storage);
-    let decisions = Decisions::open(&dir.path().join("decisions")).unwrap();
-    decisions
-        .put(&[(keys::head(PartitionId(1)), codec::encode_head(&early))])
+    std::fs::remove_dir_all(dir.join("data/decisions")).unwrap();
+    copy_directory(&earlier, &dir.join("data/decisions"));
+    (head, lease)
+}
+
+#[test]
+fn lost_heads_are_brought_forward_to_where_the_rows_stand() {
+    let dir = tempfile::tempdir().unwrap();
+    let (head, lease) = image_with_older_decisions(dir.path(), |_| ());
+    let bulk = open_bulk(&dir.path().join("data"));
+    // Staged: whether it was decided nobody can say any more.
+    let entry = keys::entry(PartitionId(1), lease.generation, EpochId(6));
+    bulk.write([(entry.clone().into(), Some(b"entry".as_slice().into()))])
         .unwrap();
-    decisions.flush().unwrap();
-    drop(decisions);
-    let storage = open(dir.path()).unwrap();
-    assert!(storage.damaged().is_empty());
-    assert_eq!(storage.head(PartitionId(1)).unwrap(), head);
+    bulk.sync().unwrap();
+    drop(bulk);
+    for _again in 0..2 {
+        let storage = open(&dir.path().join("data")).unwrap();
+        assert!(storage.damaged().is_empty());
+        assert_eq!(storage.head(PartitionId(1)).unwrap(), head);
+        assert_eq!(entry_keys(&storage.shared.bulk).len(), 0);
+        let aside = storage.shared.bulk.get(&keys::set_aside(&entry)).unwrap();
+        assert_eq!(aside.as_deref(), Some(b"entry".as_slice()), "kept");
+    }
+    let storage = open(&dir.path().join("data")).unwrap();
     commit_epochs(&storage, lease, 6..=6);
     assert_eq!(epoch_of_rows(&storage, 1), 6);
+}
+
+#[test]
+fn lost_decisions_that_were_more_than_heads_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let change = |storage: &EmbeddedStorage| {
+        leases::allocate(storage, Counter::Streams, 1).unwrap();
+    };
+    image_with_older_decisions(dir.path(), change);
+    for _again in 0..2 {
+        let error = open(&dir.path().join("data")).unwrap_err();
+        assert!(
+            matches!(error, StorageError::DecisionsLost { .. }),
+            "{error}"
+        );
+        assert!(
+            error.to_string().contains("restore the data directory"),
+            "{error}"
+        );
+    }
+}
+
+/// What a finished directory holds that a flipped bit could take away.
+#[derive(Debug, PartialEq, Eq)]
+struct Finished {
+    catalog: Vec<StoredRow>,
+    heads: Vec<Head>,
+    rows: Vec<u64>,
+    sink: Result<SinkFileId, String>,
+}
+
+fn read_finished(storage: &EmbeddedStorage, partitions: u64, sink: &Path) -> Finished {
+    Finished {
+        catalog: storage.shared.decisions.rows().unwrap(),
+        heads: (1..=partitions)
+            .map(|partition| storage.head(PartitionId(partition)).unwrap())
+            .collect(),
+        rows: (1..=partitions)
+            .map(|partition| epoch_of_rows(storage, partition))
+            .collect(),
+        sink: storage
+            .open_sink_file(sink)
+            .map_err(|error| error.to_string()),
+    }
+}
+
+/// Flips a bit at many offsets of the decisions' log; returns how often the directory was opened and
+/// how often refused.
+fn flip_bits_of_the_decisions(partitions: u64, again: bool) -> (usize, usize) {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, sink) = (dir.path().join("data"), dir.path().join("sink"));
+    {
+        let storage = open(&data).unwrap();
+        let file = storage.open_sink_file(&sink).unwrap();
+        for partition in 1..=partitions {
+            let lease = grant(&storage, partition);
+            for epoch in 1..=3 {
+                append_epoch(&storage, lease, epoch, file);
+            }
+        }
+        storage.settle().unwrap();
+    }
+    if again {
+        // A log behind a snapshot, and one that was written on.
+        let storage = open(&data).unwrap();
+        commit_epochs(&storage, grant(&storage, 1), 4..=4);
+    }
+    let expected = {
+        let control = dir.path().join("control");
+        copy_directory(&data, &control);
+        read_finished(&open(&control).unwrap(), partitions, &sink)
+    };
+    assert!(expected.sink.is_ok(), "{expected:?}");
+    let log = std::fs::read(data.join("decisions/db")).unwrap();
+    let used = log.iter().rposition(|byte| *byte != 0).unwrap();
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let anywhere = std::iter::repeat_with(|| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random as usize % used
+    });
+    let offsets = [8, 12, 16, 200, 300, 400, 500, used];
+    let (mut opened, mut refused) = (0, 0);
+    for offset in offsets.into_iter().chain(anywhere.take(24)) {
+        let image = dir.path().join("image");
+        copy_directory(&data, &image);
+        let mut flipped = log.clone();
+        flipped[offset] ^= 0x10;
+        std::fs::write(image.join("decisions/db"), flipped).unwrap();
+        for _again in 0..2 {
+            match open(&image) {
+                Ok(storage) => {
+                    let found = read_finished(&storage, partitions, &sink);
+                    assert_eq!(found, expected, "offset {offset}");
+                    opened += 1;
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(text.contains("from a backup"), "offset {offset}: {text}");
+                    refused += 1;
+                }
+            }
+        }
+        std::fs::remove_dir_all(&image).unwrap();
+    }
+    println!("{partitions} partitions: opened {opened} times, refused {refused} times");
+    (opened, refused)
+}
+
+#[test]
+fn a_flipped_bit_in_the_decisions_takes_nothing_away_unnoticed() {
+    for (partitions, again) in [(2, false), (2, true), (120, true)] {
+        let (_, refused) = flip_bits_of_the_decisions(partitions, again);
+        assert!(refused >= 10, "the flips did no harm: {refused}");
+    }
 }
 
 #[test]
@@ -417,7 +623,7 @@ fn check_failure(point: &'static str) {
     let exits = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&exits);
     let options = EmbeddedOptions {
-        on_failed_sync: Arc::new(move |_| {
+        on_failed_sync: Arc::new(move |_, _| {
             counted.fetch_add(1, Ordering::SeqCst);
         }),
         ..lagging(&probe)
@@ -485,13 +691,42 @@ fn a_failed_write_or_sync_ends_the_process_without_an_answer() {
 }
 
 #[test]
+fn the_last_words_tell_a_person_what_failed_where_and_what_to_do() {
+    let full = StorageError::File {
+        action: "write to",
+        path: PathBuf::from("/data/out.csv"),
+        source: io::Error::from(io::ErrorKind::StorageFull),
+    };
+    let words = last_words(Path::new("/data/.tidelock"), &full);
+    for expected in [
+        "/data/.tidelock",
+        "failed to write to /data/out.csv: no storage space",
+        "Nothing that was committed is lost",
+        "the next run goes on",
+        "Free space",
+    ] {
+        assert!(words.contains(expected), "{words}");
+    }
+    let cut = StorageError::SinkFile {
+        path: PathBuf::from("/data/out.csv"),
+        finding: "somebody cut it; put the whole file back".to_owned(),
+    };
+    let words = last_words(Path::new("/data/.tidelock"), &cut);
+    assert!(words.contains("/data/out.csv: somebody cut it"), "{words}");
+    assert!(
+        !words.contains("Free space"),
+        "the finding has the remedy: {words}"
+    );
+}
+
+#[test]
 fn a_failed_sync_of_the_catalog_ends_the_process_too() {
     let dir = tempfile::tempdir().unwrap();
     let probe = Arc::<Probe>::default();
     let exits = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&exits);
     let options = EmbeddedOptions {
-        on_failed_sync: Arc::new(move |_| {
+        on_failed_sync: Arc::new(move |_, _| {
             counted.fetch_add(1, Ordering::SeqCst);
         }),
         ..lagging(&probe)
@@ -836,7 +1071,7 @@ fn spoil_a_sink_in_use(
     let failure = Arc::new(Mutex::new(String::new()));
     let kept = Arc::clone(&failure);
     let options = EmbeddedOptions {
-        on_failed_sync: Arc::new(move |error| *kept.lock().unwrap() = error.to_string()),
+        on_failed_sync: Arc::new(move |_, error| *kept.lock().unwrap() = error.to_string()),
         ..lagging(&Arc::default())
     };
     let storage = EmbeddedStorage::open(&dir.path().join("data"), options).unwrap();
@@ -863,7 +1098,6 @@ fn a_sink_cut_or_deleted_during_the_run_keeps_it_from_completing() {
         std::fs::write(&other, "p1 1\n").unwrap();
         std::fs::rename(other, path).unwrap();
     };
-    type Spoil = fn(&Path);
     let spoilings: [(Spoil, &str); 3] = [
         (delete, "deleted it or moved it away"),
         (cut, "it holds 2 of 5 committed bytes"),
