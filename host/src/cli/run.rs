@@ -76,6 +76,13 @@ pub fn run(
         Ok(pipeline) => pipeline,
         Err(error) => return Ok(report(&error.findings, logs)),
     };
+    if output == OutputFormat::Json && has_stdout_sink(&pipeline) {
+        anyhow::bail!(
+            "-o json prints its document to standard output, where a sink of pipeline {} writes too; \
+             leave it out or give the sink a file",
+            pipeline.name
+        );
+    }
     let data = data_directory(&pipeline, arguments)?;
     let runtime = GuestRuntime::new(GuestOptions {
         cache_directory: Some(data.join("compiled-components")),
@@ -91,13 +98,15 @@ pub fn run(
     notice_stdout_sinks(&pipeline, logs);
 
     let storage = match open_storage(&data) {
-        Err(error @ StorageError::InUse { .. }) => return Ok(conflict(&error, logs)),
+        Err(error @ (StorageError::InUse { .. } | StorageError::SinkFileInUse { .. })) => {
+            return Ok(conflict(&error, logs));
+        }
         opened => opened.with_context(|| format!("failed to open {}", data.display()))?,
     };
     tracing::debug!(data = %data.display(), "storage opened");
     let accept = arguments.accept_change;
     let controller = match Controller::open(&pipeline, &admission, &runtime, &storage, accept) {
-        Err(error) if is_change(&error) => return Ok(conflict(&error, logs)),
+        Err(error) if is_conflict(&error) => return Ok(conflict(&error, logs)),
         opened => opened.with_context(|| format!("pipeline {} can't run", pipeline.name))?,
     };
     for change in &controller.accepted_changes {
@@ -206,8 +215,9 @@ fn conflict(error: &dyn std::error::Error, logs: &LogOutput) -> Outcome {
     Outcome::Conflict
 }
 
-/// Whether the pipeline is not what the last run left, which needs a person's word.
-fn is_change(error: &ControllerError) -> bool {
+/// Whether something else stands in the way: the pipeline is not what the last run left, or
+/// somebody else has one of its files.
+fn is_conflict(error: &ControllerError) -> bool {
     matches!(
         error,
         ControllerError::Changed { .. }
@@ -217,8 +227,16 @@ fn is_change(error: &ControllerError) -> bool {
                     | RegistryError::SinkTaken { .. }
                     | RegistryError::Contended { .. }
             )
-            | ControllerError::Placement(PlacementError::Stranded { .. })
+            | ControllerError::Placement(
+                PlacementError::Stranded { .. }
+                    | PlacementError::Storage(StorageError::SinkFileInUse { .. })
+            )
     )
+}
+
+fn has_stdout_sink(pipeline: &Pipeline) -> bool {
+    let mut sinks = pipeline.sinks.values();
+    sinks.any(|sink| matches!(sink.connector, SinkConnector::Stdout))
 }
 
 fn notice_stdout_sinks(pipeline: &Pipeline, logs: &LogOutput) {

@@ -295,6 +295,12 @@ impl Tables<'_> {
                 format!("directories in {what} make a map impure"),
                 "remove them, or make it a transform",
             );
+        } else if !written.value.is_empty() {
+            self.report.warning(
+                written.line,
+                format!("directories in {what}: its results can't be reproduced"),
+                "read the files by a source where that will do",
+            );
         }
         let mut directories = Vec::new();
         for directory in &written.value {

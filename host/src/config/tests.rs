@@ -524,6 +524,8 @@ fn granted_directories_have_to_be_there() {
     check_transform_with(
         "grants = { directories = [\"nowhere\"] }",
         &[
+            "19: warning: directories in grants of computation delays: its results can't be \
+             reproduced; read the files by a source where that will do",
             "19: directories in grants of computation delays: nowhere is not a folder; \
            make the folder, or correct the path",
         ],

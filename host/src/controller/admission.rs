@@ -73,7 +73,6 @@ pub fn admit(pipeline: &Pipeline, runtime: &Arc<GuestRuntime>) -> Result<Admissi
                 check_place(pipeline, name, options, &description, &mut findings);
                 check_timers(pipeline, name, options, &description, &mut findings);
                 check_parameters(pipeline, options, &mut computation, &mut findings);
-                warn_of_impurity(pipeline, name, options, &computation, &mut findings);
                 let admitted = AdmittedComputation {
                     component: component.clone(),
                     settings,
@@ -326,22 +325,4 @@ fn check_place(
 fn difference<'a>(these: &'a [String], those: &[String]) -> Vec<&'a str> {
     let missing = these.iter().filter(|name| !those.contains(name));
     missing.map(String::as_str).collect()
-}
-
-/// An impure transform runs, and everybody should know.
-fn warn_of_impurity(
-    pipeline: &Pipeline,
-    name: &str,
-    options: &ComputationOptions,
-    computation: &Computation,
-    findings: &mut Vec<Finding>,
-) {
-    for warning in &computation.verdicts().warnings {
-        findings.push(Finding::warning(
-            &pipeline.file,
-            options.lines.grants,
-            format!("computation {name}: {warning}"),
-            "grant less to make its results repeatable",
-        ));
-    }
 }

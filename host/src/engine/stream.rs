@@ -103,6 +103,11 @@ impl StreamMessages {
         self.payloads.truncate(count);
     }
 
+    /// Bytes of all keys and payloads.
+    pub fn total_bytes(&self) -> usize {
+        self.keys.bytes.len() + self.payloads.bytes.len()
+    }
+
     /// Bytes of key and payload of message `index`.
     pub fn size_bytes(&self, index: usize) -> usize {
         self.keys.get(index).len() + self.payloads.get(index).len()

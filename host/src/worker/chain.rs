@@ -16,6 +16,11 @@ use crate::types::pipeline::EpochLimits;
 use crate::worker::cut_audit::CutAudit;
 use crate::worker::plan::{NodePlan, StreamPlan};
 
+/// How many bytes of keys and payloads one batch of a job's input may lead to inside its chain,
+/// all computations together. Each call is bounded by itself; a chain of maps that each multiply
+/// what they get is bounded here.
+pub const CHAIN_BYTES_MAX: usize = 1 << 30;
+
 /// The transform of a job, if it has one, and its maps.
 pub struct Chain {
     transform: Option<(Node, StateCache)>,
@@ -50,6 +55,13 @@ pub struct ChainFailure {
 pub enum ChainError {
     /// A guest failed.
     Guest(Box<ChainFailure>),
+    /// One batch of the job's input led to more than [`CHAIN_BYTES_MAX`] inside the chain.
+    TooMuch {
+        /// The computation that went past it.
+        computation: String,
+        /// Bytes of keys and payloads then.
+        size_bytes: usize,
+    },
     /// States could not be read.
     Storage(StorageError),
 }
@@ -181,6 +193,8 @@ impl Chain {
             }
         };
         states.apply(&batch.keys, &effects.states);
+        let state_bytes = effects.states.iter().map(|state| state.values.bytes.len());
+        epoch.add_output_bytes(state_bytes.sum());
         distribute(
             &effects.outputs,
             &items,
@@ -215,6 +229,13 @@ impl Chain {
                 &node.plan.outputs,
                 &mut self.streams,
             );
+            let size_bytes = self.streams.iter().map(StreamMessages::total_bytes).sum();
+            if size_bytes > CHAIN_BYTES_MAX {
+                return Err(ChainError::TooMuch {
+                    computation: node.plan.name.clone(),
+                    size_bytes,
+                });
+            }
         }
         Ok(None)
     }

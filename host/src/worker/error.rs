@@ -27,6 +27,21 @@ pub enum JobError {
         /// What the component did.
         source: Box<GuestError>,
     },
+    /// The chained maps multiply one batch beyond what memory is set aside for.
+    #[error(
+        "one batch led to {size_bytes} bytes in the chain at computation {computation} in epoch {epoch} of partition {partition}, the limit is {limit}; set a smaller max_rows_per_batch, or emit less",
+        limit = crate::worker::chain::CHAIN_BYTES_MAX
+    )]
+    ChainTooLarge {
+        /// The computation that went past the limit.
+        computation: String,
+        /// The job's partition.
+        partition: PartitionId,
+        /// The epoch, which was given up.
+        epoch: EpochId,
+        /// Bytes of keys and payloads in the chain.
+        size_bytes: usize,
+    },
     /// A source could not be read, or one of its records could not be decoded.
     #[error(transparent)]
     Source(SourceError),

@@ -250,6 +250,15 @@ impl Job {
             .run(input, epoch, &*self.storage, partition)
             .map_err(|error| match error {
                 ChainError::Storage(error) => JobError::Storage(error),
+                ChainError::TooMuch {
+                    computation,
+                    size_bytes,
+                } => JobError::ChainTooLarge {
+                    computation,
+                    partition,
+                    epoch: epoch.id(),
+                    size_bytes,
+                },
                 ChainError::Guest(failure) => JobError::Guest {
                     computation: failure.computation,
                     partition,
