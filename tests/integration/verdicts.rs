@@ -61,7 +61,7 @@ format = "lines"
 const COMPONENTS: [&str; 6] = [
     "behaves_as_map",
     "behaves_as_next_map",
-    "behaviours",
+    "behaves_as_transform",
     "flights_delays",
     "flights_parse",
     "reads_monotonic_clock",
@@ -78,7 +78,7 @@ fn map(name: &str, parameters: &str) -> String {
 /// A transform of the test guests from stream "in" to stream "out".
 fn transform(name: &str, parameters: &str) -> String {
     map(name, parameters)
-        .replace("behaves_as_map", "behaviours")
+        .replace("behaves_as_map", "behaves_as_transform")
         .replace("\"map\"", "\"transform\"")
 }
 
@@ -271,7 +271,7 @@ fn n1_a_component_that_depends_on_the_cut_is_caught_and_named_with_its_partition
 /// What sees the machine may return something else each time, so an audit would prove nothing.
 #[test]
 fn n1_a_transform_that_was_granted_the_machines_clock_is_not_audited() {
-    let timing = transform("time", "").replace("behaviours", "reads_monotonic_clock");
+    let timing = transform("time", "").replace("behaves_as_transform", "reads_monotonic_clock");
     let granted = timing + "grants = { clock = \"host\" }\n";
     let folder = numbers_through(granted, &["out"], ONE_BATCH);
     let _ = run(&folder).expect_code(0);
