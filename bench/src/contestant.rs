@@ -116,8 +116,10 @@ mod tests {
         // Not the temporary folder: it may lie in memory, which nothing is written from.
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let file = folder.path().join("written");
+        // It works on for a while, so that its memory is looked at more than once.
         let script = format!(
-            "dd if=/dev/zero of={} bs=1M count=8 2>/dev/null",
+            "dd if=/dev/zero of={} bs=1M count=8 2>/dev/null; \
+             i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done",
             file.display()
         );
         let cost = run(&mut shell(&script)).unwrap();
