@@ -3,7 +3,9 @@
 
 use harness::{Finished, TestHost};
 
-use crate::example::{line_count, pipeline, remove_computation, write_lines, write_pipeline};
+use crate::example::{
+    limit_epochs, line_count, pipeline, remove_computation, write_lines, write_pipeline,
+};
 
 fn run(folder: &TestHost, arguments: &[&str]) -> Finished {
     folder.run(["run", "."].iter().chain(arguments))
@@ -68,11 +70,7 @@ fn others_in(from: usize, to: usize) -> usize {
 
 #[test]
 fn messages_that_wait_for_a_computation_keep_it_from_being_removed() {
-    let small_epochs = |file: &mut toml::Table| {
-        let limits = toml::Table::from_iter([("max_rows_per_epoch".to_owned(), 8.into())]);
-        file.insert("epoch".to_owned(), limits.into());
-    };
-    let folder = pipeline(2_000, small_epochs);
+    let folder = pipeline(2_000, |file| limit_epochs(file, 8));
     // Killed while the transform is behind the source: legs wait in the lane.
     let mut running = folder.start(["--log", "debug", "run", "."]);
     running.wait_for_lines("epoch committed", 40);
@@ -80,13 +78,13 @@ fn messages_that_wait_for_a_computation_keep_it_from_being_removed() {
     assert!(!killed.status.success(), "it ended before the kill");
 
     write_pipeline(&folder, |file| {
-        small_epochs(file);
+        limit_epochs(file, 8);
         remove_computation(file, "delays");
     });
     let refused = run(&folder, &["--accept-change"]);
     check_refused(&refused, &["stream legs", "run it as it was to its end"]);
 
-    write_pipeline(&folder, small_epochs);
+    write_pipeline(&folder, |file| limit_epochs(file, 8));
     check_ok(&run(&folder, &[]));
     let rows: usize = ["statistics", "cancelled", "rejected"]
         .into_iter()
@@ -94,7 +92,7 @@ fn messages_that_wait_for_a_computation_keep_it_from_being_removed() {
         .sum();
     assert_eq!(rows, 1_999, "no leg was lost, none came twice");
     write_pipeline(&folder, |file| {
-        small_epochs(file);
+        limit_epochs(file, 8);
         remove_computation(file, "delays");
     });
     check_ok(&run(&folder, &["--accept-change"]));
@@ -230,11 +228,7 @@ fn a_sink_that_moves_needs_a_word_and_gets_only_what_comes_after() {
 
 #[test]
 fn a_signal_ends_the_run_after_the_current_batches_and_the_next_run_goes_on() {
-    let small_epochs = |file: &mut toml::Table| {
-        let limits = toml::Table::from_iter([("max_rows_per_epoch".to_owned(), 8.into())]);
-        file.insert("epoch".to_owned(), limits.into());
-    };
-    let folder = pipeline(3_000, small_epochs);
+    let folder = pipeline(3_000, |file| limit_epochs(file, 8));
     let mut running = folder.start(["--log", "debug", "run", "."]);
     running.wait_for_lines("epoch committed", 10);
     let sent = std::process::Command::new("kill")

@@ -45,6 +45,12 @@ pub(crate) fn remove_computation(file: &mut Table, name: &str) {
     });
 }
 
+/// Makes epochs so small that kills find many.
+pub(crate) fn limit_epochs(file: &mut Table, max_rows: i64) {
+    let limits = Table::from_iter([("max_rows_per_epoch".to_owned(), max_rows.into())]);
+    file.insert("epoch".to_owned(), limits.into());
+}
+
 /// How many lines a file of the pipeline's folder has; none where there is no file.
 pub(crate) fn line_count(folder: &TestHost, name: &str) -> usize {
     match std::fs::read(folder.path(name)) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use harness::TestHost;
 
-use crate::example::{pipeline, write_pipeline};
+use crate::example::{limit_epochs, pipeline, write_pipeline};
 
 /// Sets the transform's partitions, and epochs so small that kills find many.
 fn partitioned(count: i64) -> impl Fn(&mut toml::Table) {
@@ -13,8 +13,7 @@ fn partitioned(count: i64) -> impl Fn(&mut toml::Table) {
         let delays = file["computations"]["delays"].as_table_mut();
         let delays = delays.expect("a computation is a table");
         delays.insert("partitions".to_owned(), count.into());
-        let limits = toml::Table::from_iter([("max_rows_per_epoch".to_owned(), 32.into())]);
-        file.insert("epoch".to_owned(), limits.into());
+        limit_epochs(file, 32);
     }
 }
 
