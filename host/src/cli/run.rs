@@ -76,7 +76,7 @@ pub fn run(
         Ok(pipeline) => pipeline,
         Err(error) => return Ok(report(&error.findings, logs)),
     };
-    if output == OutputFormat::Json && has_stdout_sink(&pipeline) {
+    if output == OutputFormat::Json && stdout_sinks(&pipeline).next().is_some() {
         anyhow::bail!(
             "-o json prints its document to standard output, where a sink of pipeline {} writes too; \
              leave it out or give the sink a file",
@@ -234,16 +234,17 @@ fn is_conflict(error: &ControllerError) -> bool {
     )
 }
 
-fn has_stdout_sink(pipeline: &Pipeline) -> bool {
-    let mut sinks = pipeline.sinks.values();
-    sinks.any(|sink| matches!(sink.connector, SinkConnector::Stdout))
+/// Names of the sinks that write to standard output.
+fn stdout_sinks(pipeline: &Pipeline) -> impl Iterator<Item = &str> {
+    let sinks = pipeline.sinks.iter();
+    sinks
+        .filter(|(_, sink)| matches!(sink.connector, SinkConnector::Stdout))
+        .map(|(name, _)| name.as_str())
 }
 
 fn notice_stdout_sinks(pipeline: &Pipeline, logs: &LogOutput) {
-    for (name, sink) in &pipeline.sinks {
-        if matches!(sink.connector, SinkConnector::Stdout) {
-            logs.print_line(&format!("sink {name}: {}", sink::stdout::NOTICE));
-        }
+    for name in stdout_sinks(pipeline) {
+        logs.print_line(&format!("sink {name}: {}", sink::stdout::NOTICE));
     }
 }
 

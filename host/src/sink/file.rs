@@ -6,7 +6,7 @@
 
 use memchr::memchr;
 
-use crate::sink::{Guarantee, Sealed, Sink, SinkError, SinkMessage};
+use crate::sink::{Sealed, Sink, SinkError, SinkMessage};
 
 /// Messages of one epoch as lines.
 #[derive(Debug, Default)]
@@ -39,10 +39,6 @@ impl Sink for FileSink {
 
     fn pending_bytes(&self) -> usize {
         self.lines.len()
-    }
-
-    fn guarantee(&self) -> Guarantee {
-        Guarantee::ExactlyOnce
     }
 }
 

@@ -3,7 +3,8 @@
 //! A sink is fed by one job and lives in its epochs: it takes the messages of the open epoch, and
 //! at the epoch's end either seals them, answering what the epoch must commit for it, or aborts
 //! and forgets them. What a sink does to the outside before the commit can happen twice, what it
-//! hands to the commit happens once: that is the whole difference between the [`Guarantee`]s.
+//! hands to the commit happens once: that is the whole difference between at least once
+//! and exactly once.
 //!
 //! A sink that sends after the commit will answer [`Sealed`] with rows for its outbox, and take
 //! from there; the worker's loop stays the same.
@@ -46,9 +47,6 @@ pub trait Sink: Send {
 
     /// How much the open epoch holds here, in bytes: a reason to seal it.
     fn pending_bytes(&self) -> usize;
-
-    /// How often a message can reach the outside.
-    fn guarantee(&self) -> Guarantee;
 }
 
 /// A message on its way out.
@@ -69,15 +67,6 @@ pub enum Sealed {
     Nothing,
     /// Whole rows to append to the sink's file; see [`crate::types::epoch::SinkAppend`].
     Append(Vec<u8>),
-}
-
-/// How often a message can reach the outside when processes are killed and started again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Guarantee {
-    /// Once.
-    ExactlyOnce,
-    /// Once or more: messages of an epoch that was not committed may be seen again.
-    AtLeastOnce,
 }
 
 /// A sink could not carry a message, or could not act.

@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 
 use crate::sink::file::append_line;
-use crate::sink::{Guarantee, Sealed, Sink, SinkError, SinkMessage};
+use crate::sink::{Sealed, Sink, SinkError, SinkMessage};
 
 /// What a person should know who pipes the output on.
 pub const NOTICE: &str = "standard output gets every message at least once: after a kill, the \
@@ -74,10 +74,6 @@ impl<W: Write + Send> Sink for StdoutSink<W> {
 
     fn pending_bytes(&self) -> usize {
         self.lines.len()
-    }
-
-    fn guarantee(&self) -> Guarantee {
-        Guarantee::AtLeastOnce
     }
 }
 

@@ -42,7 +42,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 
 use crate::storage::entry::EntryDraft;
@@ -353,6 +353,14 @@ impl Shared {
         self.queue.abandon();
     }
 
+    /// Waits until no catalog change is on its way to the device, and holds off the next one, so
+    /// that nobody reads what a crash could still undo.
+    fn durable_catalog(&self) -> Result<RwLockReadGuard<'_, ()>, StorageError> {
+        let durable = self.catalog.read().unwrap_or_else(PoisonError::into_inner);
+        self.check_running()?;
+        Ok(durable)
+    }
+
     fn check_running(&self) -> Result<(), StorageError> {
         match self.has_stopped.load(Ordering::Acquire) {
             false => Ok(()),
@@ -508,22 +516,12 @@ impl Storage for EmbeddedStorage {
     }
 
     fn read_catalog(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
-        let _durable = self
-            .shared
-            .catalog
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        self.shared.check_running()?;
+        let _durable = self.shared.durable_catalog()?;
         self.shared.decisions.get(key)
     }
 
     fn scan_catalog(&self, prefix: &[u8]) -> Result<Vec<StoredRow>, StorageError> {
-        let _durable = self
-            .shared
-            .catalog
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        self.shared.check_running()?;
+        let _durable = self.shared.durable_catalog()?;
         self.shared.decisions.scan(prefix)
     }
 
