@@ -2,6 +2,7 @@
 //! jobs made from them, as the controller makes them.
 
 use std::path::Path;
+use std::time::Duration;
 
 use tidelock::sink::file::FileSink;
 use tidelock::storage::leases::{self, Counter};
@@ -99,7 +100,8 @@ impl Registration {
                     let plan = LanePlan {
                         lane,
                         input,
-                        layout: 0,
+                        delay: Duration::ZERO,
+                        retiring: None,
                     };
                     lanes.push((plan, *stream, place));
                 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tidelock::clock::Clock;
 use tidelock::storage::{Storage, StorageError};
 use tidelock::types::batch::Timestamp;
+use tidelock::types::pipeline::LaneLimits;
 use tidelock::worker::board::LaneBoard;
 use tidelock::worker::job::{AnnouncedJob, Job, JobContext};
 use tidelock::worker::plan::JobPlan;
@@ -54,7 +55,7 @@ impl SimulatedWorker {
         SimulatedWorker {
             context: JobContext {
                 storage,
-                board: Arc::new(LaneBoard::default()),
+                board: Arc::new(LaneBoard::new(LaneLimits::default())),
                 progress: RunProgress::default(),
                 clock: Arc::new(SimulatedClock::default()),
             },

@@ -242,6 +242,7 @@ impl<'a> Planner<'a> {
     /// its inputs, in the order of the component's inputs, then of the producers.
     fn lanes(&self, transform: &str, reader: PartitionId) -> Vec<LanePlan> {
         let description = &self.admission.computations[transform].description;
+        let options = &self.pipeline.computations[transform];
         let mut lanes = Vec::new();
         for (input, stream) in description.inputs.iter().enumerate() {
             for shape in self
@@ -257,7 +258,11 @@ impl<'a> Planner<'a> {
                             reader,
                         },
                         input: u16::try_from(input).expect("a component has few inputs"),
-                        layout: 0,
+                        delay: (options.stream_delays)
+                            .get(stream)
+                            .copied()
+                            .unwrap_or_default(),
+                        retiring: None,
                     });
                 }
             }
