@@ -76,6 +76,7 @@ impl<'a> Wiring<'a> {
                         reader,
                     },
                     input: u16::try_from(input).expect("a component has few inputs"),
+                    layout: 0,
                 });
             }
         }
