@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use tidelock::engine::state::STATE_CACHE_BYTES_MAX;
 use tidelock::sink::file::FileSink;
 use tidelock::storage::leases::{self, Counter};
 use tidelock::storage::{Storage, StorageError, rows};
@@ -148,6 +149,7 @@ impl Registration {
             lease,
             deployment: 1,
             limits: limits(random),
+            state_cache_bytes_max: state_cache_bytes_max(random),
             input,
             transform,
             maps: (shape.maps.iter())
@@ -198,6 +200,14 @@ fn node(graph: &Graph, shape: &Shape, at: usize, guests: &Guests) -> NodePlan {
         outputs: (computation.outputs.iter())
             .map(|stream| place(stream).expect("a job's streams hold its chain's outputs"))
             .collect(),
+    }
+}
+
+/// All states stay in memory, or few, or none longer than an epoch.
+fn state_cache_bytes_max(random: &mut Random) -> usize {
+    match random.chance(50) {
+        true => STATE_CACHE_BYTES_MAX,
+        false => random.within(0..=2_000),
     }
 }
 

@@ -8,6 +8,7 @@ use crate::controller::admission::Admission;
 use crate::controller::change::Change;
 use crate::controller::graph::{JobHead, JobShape, job_shapes, transforms_reading};
 use crate::controller::registry::Registration;
+use crate::engine::state::STATE_CACHE_BYTES_MAX;
 use crate::guest::{GuestError, GuestRuntime};
 use crate::sink;
 use crate::source::{self, OnChange, Source, SourceError};
@@ -202,6 +203,7 @@ impl<'a> Planner<'a> {
             lease,
             deployment: self.registration.deployment(),
             limits: self.pipeline.epoch,
+            state_cache_bytes_max: STATE_CACHE_BYTES_MAX,
             input,
             transform,
             maps,
