@@ -4,6 +4,8 @@ use tidelock::source::{
     PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords,
 };
 
+use tidelock::types::batch::Timestamp;
+
 use crate::random::Random;
 
 /// First byte of an encoded position.
@@ -60,6 +62,7 @@ impl Source for RecordSource {
                 break;
             }
             records.payloads.push(&record);
+            records.write_times.push(self.write_time());
             self.next += 1;
             records.lines.push(self.next);
         }
@@ -70,6 +73,10 @@ impl Source for RecordSource {
         let mut position = vec![POSITION_FORMAT];
         position.extend(self.next.to_be_bytes());
         position
+    }
+
+    fn write_time(&self) -> Timestamp {
+        self.next
     }
 
     fn progress(&self) -> SourceProgress {

@@ -96,7 +96,12 @@ impl Registration {
                     };
                     let input = u16::try_from(input).expect("there are three inputs");
                     let place = JobPlace { shape, partition };
-                    lanes.push((LanePlan { lane, input }, *stream, place));
+                    let plan = LanePlan {
+                        lane,
+                        input,
+                        layout: 0,
+                    };
+                    lanes.push((plan, *stream, place));
                 }
             }
         }

@@ -2,8 +2,12 @@
 //! time, in an order that the world chooses; a job may be gone, announced, open or at its end.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use tidelock::clock::Clock;
 use tidelock::storage::{Storage, StorageError};
+use tidelock::types::batch::Timestamp;
 use tidelock::worker::board::LaneBoard;
 use tidelock::worker::job::{AnnouncedJob, Job, JobContext};
 use tidelock::worker::plan::JobPlan;
@@ -14,6 +18,22 @@ pub(crate) struct SimulatedWorker {
     context: JobContext,
     /// One for each place of the pipeline, in the order of the registration.
     pub(crate) jobs: Vec<JobStage>,
+}
+
+/// A clock that goes on by a millisecond whenever it is read.
+#[derive(Debug, Default)]
+struct SimulatedClock {
+    read: AtomicU64,
+}
+
+impl Clock for SimulatedClock {
+    fn elapsed(&self) -> Duration {
+        Duration::from_millis(self.now())
+    }
+
+    fn now(&self) -> Timestamp {
+        self.read.fetch_add(1, Ordering::Relaxed)
+    }
 }
 
 /// Where a job stands.
@@ -36,6 +56,7 @@ impl SimulatedWorker {
                 storage,
                 board: Arc::new(LaneBoard::default()),
                 progress: RunProgress::default(),
+                clock: Arc::new(SimulatedClock::default()),
             },
             jobs: (0..jobs).map(|_| JobStage::Gone).collect(),
         }

@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::progress::ProgressView;
 use crate::cli::{OpenStorage, Outcome, OutputFormat, print_json};
-use crate::clock::SystemClock;
+use crate::clock::{Clock, SystemClock};
 use crate::config;
 use crate::controller::admission::admit;
 use crate::controller::placement::PlacementError;
@@ -105,7 +105,9 @@ pub fn run(
     };
     tracing::debug!(data = %data.display(), "storage opened");
     let accept = arguments.accept_change;
-    let controller = match Controller::open(&pipeline, &admission, &runtime, &storage, accept) {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+    let opened = Controller::open(&pipeline, &admission, &runtime, &storage, &clock, accept);
+    let controller = match opened {
         Err(error) if is_conflict(&error) => return Ok(conflict(&error, logs)),
         opened => opened.with_context(|| format!("pipeline {} can't run", pipeline.name))?,
     };
@@ -113,8 +115,7 @@ pub fn run(
         logs.print_line(&format!("accepted: {change}"));
     }
     let progress = controller.progress.clone();
-    let clock = SystemClock::start();
-    let mut view = ProgressView::start(progress.clone(), logs, &clock);
+    let mut view = ProgressView::start(progress.clone(), logs, &*clock);
     let end = wait_for_end(controller.worker, &storage, &mut view, logs)?;
     let elapsed = view.finish();
     let end = match end {

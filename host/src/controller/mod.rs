@@ -16,6 +16,7 @@ pub mod registry;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::clock::Clock;
 use crate::controller::admission::Admission;
 use crate::controller::change::{Change, lines};
 use crate::controller::placement::{PlacementError, Planner};
@@ -79,6 +80,7 @@ impl Controller {
         admission: &Admission,
         runtime: &Arc<GuestRuntime>,
         storage: &Arc<dyn Storage>,
+        clock: &Arc<dyn Clock>,
         accept_change: bool,
     ) -> Result<Controller, ControllerError> {
         leases::end_all(&**storage)?;
@@ -103,7 +105,7 @@ impl Controller {
         let plans = planner.plan(sources)?;
         let progress = RunProgress::default();
         Ok(Controller {
-            worker: Worker::open(plans, storage, &progress)?,
+            worker: Worker::open(plans, storage, &progress, clock)?,
             progress,
             accepted_changes: changes,
         })

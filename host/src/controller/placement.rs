@@ -257,6 +257,7 @@ impl<'a> Planner<'a> {
                             reader,
                         },
                         input: u16::try_from(input).expect("a component has few inputs"),
+                        layout: 0,
                     });
                 }
             }

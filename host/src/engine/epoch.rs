@@ -5,8 +5,10 @@
 //! batches; indexes of its messages rise in the order in which the messages were made.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::engine::stream::{InputMessages, StreamMessages};
+use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::epoch::{
     Checksum, ChunkMessages, EpochCommit, EpochRecord, FrontierAdvance, LaneChunk, LaneTrim,
@@ -26,6 +28,8 @@ pub struct EpochIdentity {
     pub epoch: EpochId,
     /// Number of the deployment in force.
     pub deployment: u64,
+    /// The greatest alignment timestamp that the partition has given before.
+    pub alignment: Timestamp,
 }
 
 /// An epoch that still takes items.
@@ -37,11 +41,24 @@ pub struct OpenEpoch {
     input_bytes: usize,
     output_bytes: usize,
     next_index: u32,
+    /// The alignment timestamp given last.
+    alignment: Timestamp,
     chunks: BTreeMap<LaneId, ChunkMessages>,
     batch_count: u64,
     fuel: u64,
     input: ColumnsHasher,
     states: ColumnsHasher,
+}
+
+/// What is said of a message beside its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageName {
+    /// Its place in the epoch.
+    pub index: u32,
+    /// The hash of its key.
+    pub key_hash: u64,
+    /// Its alignment timestamp.
+    pub alignment: Timestamp,
 }
 
 /// What a sealed epoch holds beside its messages.
@@ -69,6 +86,7 @@ impl OpenEpoch {
             input_bytes: 0,
             output_bytes: 0,
             next_index: 0,
+            alignment: identity.alignment,
             chunks: BTreeMap::new(),
             batch_count: 0,
             fuel: 0,
@@ -137,21 +155,28 @@ impl OpenEpoch {
         index
     }
 
-    /// Puts a message into a lane, with the hash of its key.
-    pub fn send(
-        &mut self,
-        lane: LaneId,
-        index: u32,
-        key_hash: u64,
-        messages: &StreamMessages,
-        at: usize,
-    ) {
+    /// The alignment timestamp of a message that was written or created at `time`: never less than
+    /// one that the partition gave before (row R2), so that a lane is in the order of R1 although a
+    /// clock was set back or an older file follows a newer one.
+    pub fn align(&mut self, time: Timestamp) -> Timestamp {
+        self.alignment = self.alignment.max(time);
+        self.alignment
+    }
+
+    /// Puts message `at` of a stream into a lane.
+    pub fn send(&mut self, lane: LaneId, name: MessageName, messages: &StreamMessages, at: usize) {
+        let MessageName {
+            index,
+            key_hash,
+            alignment,
+        } = name;
         self.output_bytes += messages.size_bytes(at);
         let chunk = self.chunks.entry(lane).or_default();
         chunk.indexes.push(index);
         chunk.key_hashes.push(key_hash);
         chunk.keys.push(messages.keys.get(at));
         chunk.event_times.push(messages.event_times[at]);
+        chunk.alignments.push(alignment);
         chunk.payloads.push(messages.payloads.get(at));
     }
 
@@ -168,7 +193,11 @@ impl OpenEpoch {
             chunks: self
                 .chunks
                 .into_iter()
-                .map(|(lane, messages)| LaneChunk { lane, messages })
+                .map(|(lane, messages)| LaneChunk {
+                    lane,
+                    epoch: self.identity.epoch,
+                    messages: Arc::new(messages),
+                })
                 .collect(),
             trims: parts.trims,
             appends: parts
@@ -182,6 +211,7 @@ impl OpenEpoch {
                 output_count: u64::from(self.next_index),
                 batch_count: self.batch_count,
                 fuel: self.fuel,
+                alignment: self.alignment,
                 input_checksum: self.input.finish(),
                 state_checksum: self.states.finish(),
                 output_checksum,
@@ -298,6 +328,7 @@ mod tests {
             generation: Generation(1),
             epoch: EpochId(7),
             deployment: 1,
+            alignment: 100,
         };
         OpenEpoch::new(identity, limits)
     }
@@ -349,13 +380,19 @@ mod tests {
         messages.push(0, b"k", 5, b"one");
         messages.push(1, b"k", 6, b"two");
         for at in 0..2 {
-            let index = epoch.next_message_index();
-            epoch.send(lane, index, 0, &messages, at);
+            let name = MessageName {
+                index: epoch.next_message_index(),
+                key_hash: 0,
+                alignment: epoch.align([200, 150][at]),
+            };
+            epoch.send(lane, name, &messages, at);
         }
         let commit = epoch.seal(SealedParts::default());
         assert_eq!(commit.chunks[0].messages.indexes, [0, 1]);
         assert_eq!(commit.chunks[0].messages.payloads.get(1), b"two");
         assert_eq!(commit.record.output_count, 2);
+        assert_eq!(commit.chunks[0].messages.alignments.values, [200]);
+        assert_eq!(commit.record.alignment, 200);
     }
 
     #[test]

@@ -10,8 +10,10 @@ pub mod file;
 use std::path::PathBuf;
 
 use crate::source::file::FileSource;
+use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::pipeline::SourceConnector;
+use crate::types::timestamp_runs::TimestampRuns;
 
 /// A stream of records with a position that can be stored and sought.
 pub trait Source: Send {
@@ -30,6 +32,10 @@ pub trait Source: Send {
 
     /// The position behind the last record that `poll` returned, encoded with a format version.
     fn position(&self) -> Vec<u8>;
+
+    /// When the record that comes next was written, as far as it is known: by it the partitions of a
+    /// source are ordered, the oldest first (row R5).
+    fn write_time(&self) -> Timestamp;
 
     /// How far the source is, for those who watch.
     fn progress(&self) -> SourceProgress;
@@ -95,6 +101,9 @@ pub struct SourceRecords {
     pub payloads: Column,
     /// Where each record begins: its line in the (decompressed) file, from 1.
     pub lines: Vec<u64>,
+    /// When each record was written: the time that the source's system took down for it, never one
+    /// that stands in the record.
+    pub write_times: TimestampRuns,
 }
 
 /// How far a source is.

@@ -14,6 +14,7 @@ use crate::types::epoch::{
     Checksum, ChunkMessages, EpochCommit, EpochRecord, FrontierAdvance, Head,
 };
 use crate::types::ids::{EpochId, Generation, LaneId, LeaseId, PartitionId, StreamId};
+use crate::types::timestamp_runs::TimestampRuns;
 
 /// The format version of every kind of value in this release.
 pub const FORMAT_VERSION: u8 = 1;
@@ -81,7 +82,7 @@ pub fn for_each_row(commit: &EpochCommit, mut emit: impl FnMut(&[u8], Option<&[u
         value.clear();
         value.push(FORMAT_VERSION);
         put_chunk(&mut value, &chunk.messages);
-        emit(&keys::chunk(chunk.lane, commit.epoch), Some(&value));
+        emit(&keys::chunk(chunk.lane, chunk.epoch), Some(&value));
     }
     for trim in &commit.trims {
         emit(&keys::chunk(trim.lane, trim.epoch), None);
@@ -144,6 +145,12 @@ pub fn check_storable(commit: &EpochCommit) -> Result<(), StorageError> {
         }
     }
     for chunk in &commit.chunks {
+        if chunk.epoch > commit.epoch {
+            return Err(unstorable(format!(
+                "lane {} would get a chunk of epoch {}, which is not made yet",
+                chunk.lane, chunk.epoch
+            )));
+        }
         if !chunk_is_well_formed(&chunk.messages) {
             return Err(unstorable(format!(
                 "the columns of lane {} do not agree",
@@ -164,6 +171,8 @@ fn chunk_is_well_formed(messages: &ChunkMessages) -> bool {
     let count = messages.indexes.len();
     messages.key_hashes.len() == count
         && messages.event_times.len() == count
+        && messages.alignments.len() == count
+        && messages.alignments.is_well_formed()
         && messages.keys.len() == count
         && messages.payloads.len() == count
         && messages.keys.is_well_formed()
@@ -379,6 +388,16 @@ pub(super) fn put_chunk(buffer: &mut Vec<u8>, messages: &ChunkMessages) {
     for time in &messages.event_times {
         put_u64(buffer, *time);
     }
+    put_u32(buffer, len_u32(messages.alignments.ends.len()));
+    for (end, value) in messages
+        .alignments
+        .ends
+        .iter()
+        .zip(&messages.alignments.values)
+    {
+        put_u32(buffer, *end);
+        put_u64(buffer, *value);
+    }
     put_column(buffer, &messages.keys);
     put_column(buffer, &messages.payloads);
 }
@@ -389,6 +408,7 @@ pub(super) fn put_record(buffer: &mut Vec<u8>, record: &EpochRecord) {
     put_u64(buffer, record.output_count);
     put_u64(buffer, record.batch_count);
     put_u64(buffer, record.fuel);
+    put_u64(buffer, record.alignment);
     buffer.extend_from_slice(&record.input_checksum.0);
     buffer.extend_from_slice(&record.state_checksum.0);
     buffer.extend_from_slice(&record.output_checksum.0);
@@ -542,16 +562,30 @@ impl<'a> Fields<'a> {
         }
     }
 
+    fn timestamp_runs(&mut self, count: usize) -> Result<TimestampRuns, Finding> {
+        let mut runs = TimestampRuns::default();
+        for _ in 0..self.count(4 + 8)? {
+            runs.ends.push(self.u32()?);
+            runs.values.push(self.u64()?);
+        }
+        match runs.is_well_formed() && runs.len() == count {
+            true => Ok(runs),
+            false => Err("a chunk's alignment timestamps do not fit its messages".to_owned()),
+        }
+    }
+
     pub(super) fn chunk(&mut self) -> Result<ChunkMessages, Finding> {
         let count = self.u32()? as usize;
         let indexes = self.u32s(count)?;
         let key_hashes = self.u64s(count)?;
         let event_times = self.u64s(count)?;
+        let alignments = self.timestamp_runs(count)?;
         Ok(ChunkMessages {
             indexes,
             key_hashes,
             keys: self.column(count)?,
             event_times,
+            alignments,
             payloads: self.column(count)?,
         })
     }
@@ -563,6 +597,7 @@ impl<'a> Fields<'a> {
             output_count: self.u64()?,
             batch_count: self.u64()?,
             fuel: self.u64()?,
+            alignment: self.u64()?,
             input_checksum: self.checksum()?,
             state_checksum: self.checksum()?,
             output_checksum: self.checksum()?,
@@ -572,6 +607,8 @@ impl<'a> Fields<'a> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::types::epoch::{LaneChunk, LaneTrim, SinkAppend, StateChange};
     use crate::types::ids::SinkFileId;
@@ -614,13 +651,15 @@ pub(super) mod tests {
             ],
             chunks: vec![LaneChunk {
                 lane: lane(9),
-                messages: ChunkMessages {
+                epoch: EpochId(1_001),
+                messages: Arc::new(ChunkMessages {
                     indexes: vec![0, 3],
                     key_hashes: vec![11, 12],
                     keys: [b"k".as_slice(), b""].into_iter().collect(),
                     event_times: vec![1, 2],
+                    alignments: [5, 6].into_iter().collect(),
                     payloads: [b"one".as_slice(), b"two"].into_iter().collect(),
-                },
+                }),
             }],
             trims: vec![LaneTrim {
                 lane: lane(9),
@@ -636,6 +675,7 @@ pub(super) mod tests {
                 output_count: 3,
                 batch_count: 4,
                 fuel: 5,
+                alignment: 6,
                 input_checksum: Checksum::of(b"in"),
                 state_checksum: Checksum::of(b"state"),
                 output_checksum: Checksum::of(b"out"),
@@ -742,8 +782,15 @@ pub(super) mod tests {
             "another producer",
         );
         check(
-            |commit| commit.chunks[0].messages.indexes.push(9),
+            |commit| {
+                let messages = Arc::make_mut(&mut commit.chunks[0].messages);
+                messages.indexes.push(9);
+            },
             "do not agree",
+        );
+        check(
+            |commit| commit.chunks[0].epoch = EpochId(1_002),
+            "which is not made yet",
         );
     }
 }

@@ -104,8 +104,8 @@ pub fn state(key: &str, value: Option<&str>) -> StateChange {
     }
 }
 
-/// A chunk of one message for each payload.
-pub fn chunk(lane: LaneId, payloads: &[&str]) -> LaneChunk {
+/// A chunk of one message for each payload, made by `epoch`.
+pub fn chunk(lane: LaneId, epoch: u64, payloads: &[&str]) -> LaneChunk {
     let mut messages = ChunkMessages::default();
     for (index, payload) in payloads.iter().enumerate() {
         messages
@@ -114,9 +114,14 @@ pub fn chunk(lane: LaneId, payloads: &[&str]) -> LaneChunk {
         messages.key_hashes.push(key_hash(payload.as_bytes()));
         messages.keys.push(payload.as_bytes());
         messages.event_times.push(7);
+        messages.alignments.push(5);
         messages.payloads.push(payload.as_bytes());
     }
-    LaneChunk { lane, messages }
+    LaneChunk {
+        lane,
+        epoch: EpochId(epoch),
+        messages: Arc::new(messages),
+    }
 }
 
 fn append(file: SinkFileId, text: &str) -> SinkAppend {
@@ -188,7 +193,7 @@ fn full_commit(lease: Lease, epoch: u64, file: SinkFileId) -> EpochCommit {
             index: 3,
         }],
         states: vec![state("a", Some(&format!("value {epoch}")))],
-        chunks: vec![chunk(lane(lease.partition.0, 91), &["one", "two"])],
+        chunks: vec![chunk(lane(lease.partition.0, 91), epoch, &["one", "two"])],
         appends: vec![append(file, &format!("{} {epoch}\n", lease.partition))],
         ..commit_of(lease, epoch)
     }
@@ -237,7 +242,10 @@ pub fn an_epoch_is_committed_whole(fixture: &Fixture) {
         let chunks = rows::read_chunks(storage, lane(1, 91), EpochId(1), limit).unwrap();
         assert_eq!(
             chunks,
-            [(EpochId(1), chunk(lane(1, 91), &["one", "two"]).messages)]
+            [(
+                EpochId(1),
+                Arc::unwrap_or_clone(chunk(lane(1, 91), 1, &["one", "two"]).messages)
+            )]
         );
         let record = rows::read_epoch_record(storage, partition, EpochId(1))
             .unwrap()
@@ -543,10 +551,10 @@ pub fn lanes_are_read_in_order_and_trimmed(fixture: &Fixture) {
     let (read, other) = (lane(1, 5), lane(1, 6));
     for epoch in 1..=6_u64 {
         let payload = format!("message {epoch}");
-        let mut chunks = vec![chunk(other, &["other"])];
+        let mut chunks = vec![chunk(other, epoch, &["other"])];
         // Epoch 3 puts nothing into the lane.
         if epoch != 3 {
-            chunks.push(chunk(read, &[&payload]));
+            chunks.push(chunk(read, epoch, &[&payload]));
         }
         let trims = (epoch > 4).then(|| LaneTrim {
             lane: read,
@@ -595,7 +603,7 @@ pub fn f3_chunks_stay_until_they_are_trimmed(fixture: &Fixture) {
         let epochs = (first..first + 50)
             .map(|epoch| {
                 let commit = EpochCommit {
-                    chunks: vec![chunk(lane(1, 2), &["x"])],
+                    chunks: vec![chunk(lane(1, 2), epoch, &["x"])],
                     ..commit_of(lease, epoch)
                 };
                 (lease, commit)

@@ -4,6 +4,8 @@
 //! **Invariant:** the entry's checksum covers its head, its head holds the checksum of its body and
 //! of its predecessor: from a partition's head the whole chain can be proven.
 
+use std::sync::Arc;
+
 use crate::storage::codec::{
     FORMAT_VERSION, Fields, Finding, len_u32, put_bytes, put_chunk, put_head, put_lane,
     put_optional, put_record, put_u32, put_u64,
@@ -127,7 +129,7 @@ pub(super) fn entry_size_bound(commit: &EpochCommit) -> usize {
         })
         .sum();
     let chunks: usize = (commit.chunks.iter())
-        .map(|chunk| 64 + chunk.messages.size_bytes())
+        .map(|chunk| 72 + chunk.messages.size_bytes())
         .sum();
     let appends: usize = (commit.appends.iter())
         .map(|append| 24 + append.bytes.len())
@@ -170,6 +172,7 @@ fn put_body(buffer: &mut Vec<u8>, commit: &EpochCommit) {
     put_u32(buffer, len_u32(commit.chunks.len()));
     for chunk in &commit.chunks {
         put_lane(buffer, chunk.lane);
+        put_u64(buffer, chunk.epoch.0);
         put_chunk(buffer, &chunk.messages);
     }
     put_u32(buffer, len_u32(commit.trims.len()));
@@ -217,10 +220,11 @@ impl Fields<'_> {
                 })
             })?,
             states: self.states()?,
-            chunks: self.many(36, |fields| {
+            chunks: self.many(48, |fields| {
                 Ok(LaneChunk {
                     lane: fields.lane()?,
-                    messages: fields.chunk()?,
+                    epoch: EpochId(fields.u64()?),
+                    messages: Arc::new(fields.chunk()?),
                 })
             })?,
             trims: self.many(32, |fields| {

@@ -1,12 +1,14 @@
 //! What one epoch commits: inputs read, state, outputs, all or none.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId};
+use crate::types::timestamp_runs::TimestampRuns;
 
 /// The first 16 bytes of the BLAKE3 hash of some bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -37,7 +39,7 @@ impl fmt::Debug for Checksum {
 
 /// Where a partition stands: its last decided epoch. The default is the head of a partition that
 /// has committed nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// The generation of the job that committed it.
     pub generation: Generation,
@@ -58,7 +60,7 @@ impl Default for Head {
 }
 
 /// Everything that one epoch of one partition changes. Storage writes it whole or not at all.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EpochCommit {
     /// The partition whose job made the epoch.
     pub partition: PartitionId,
@@ -83,7 +85,7 @@ pub struct EpochCommit {
 }
 
 /// A reader's new position in a lane: the last message that it has processed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrontierAdvance {
     /// The lane.
     pub lane: LaneId,
@@ -94,7 +96,7 @@ pub struct FrontierAdvance {
 }
 
 /// One key's new value in one named state.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateChange {
     /// The state's name, as the component declares it.
     pub state: String,
@@ -105,17 +107,20 @@ pub struct StateChange {
 }
 
 /// The messages that one epoch put into one lane.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneChunk {
     /// The lane.
     pub lane: LaneId,
-    /// Its messages, at least one.
-    pub messages: ChunkMessages,
+    /// The epoch that made the messages: the one that commits them, or an earlier one of the same
+    /// partition whose messages move to another lane.
+    pub epoch: EpochId,
+    /// Its messages, at least one. Shared with the lane's reader, where it runs in this process.
+    pub messages: Arc<ChunkMessages>,
 }
 
 /// Messages of one epoch in one lane, as columns. The id of message `i` is (producer partition,
 /// epoch of the chunk, `indexes[i]`).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChunkMessages {
     /// Rising.
     pub indexes: Vec<u32>,
@@ -123,8 +128,12 @@ pub struct ChunkMessages {
     pub key_hashes: Vec<u64>,
     /// Keys.
     pub keys: Column,
-    /// Event times.
+    /// Event times; 0 where there is none.
     pub event_times: Vec<Timestamp>,
+    /// Alignment timestamps, by which messages of several lanes are merged: the write time of
+    /// the source record that a message goes back to, or the creation time of a transform's output. Never
+    /// falling within what one partition ever writes.
+    pub alignments: TimestampRuns,
     /// Payloads.
     pub payloads: Column,
 }
@@ -142,12 +151,13 @@ impl ChunkMessages {
 
     /// About how much memory the messages take, in bytes.
     pub fn size_bytes(&self) -> usize {
-        self.keys.bytes.len() + self.payloads.bytes.len() + self.len() * (4 + 8 + 4 + 8 + 4)
+        let columns = self.len() * (4 + 8 + 4 + 8 + 4) + self.alignments.ends.len() * (4 + 8);
+        self.keys.bytes.len() + self.payloads.bytes.len() + columns
     }
 }
 
 /// The chunk of `epoch` in `lane` is no longer needed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneTrim {
     /// The lane.
     pub lane: LaneId,
@@ -156,7 +166,7 @@ pub struct LaneTrim {
 }
 
 /// Bytes that the epoch appends to a sink's file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SinkAppend {
     /// The file, as [`crate::storage::Storage::open_sink_file`] named it.
     pub file: SinkFileId,
@@ -165,7 +175,7 @@ pub struct SinkAppend {
 }
 
 /// What an epoch was: counts, and digests that anybody can compute again from the same input.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EpochRecord {
     /// Number of the deployment in force.
     pub deployment: u64,
@@ -177,6 +187,9 @@ pub struct EpochRecord {
     pub batch_count: u64,
     /// Fuel that the guest calls used.
     pub fuel: u64,
+    /// The greatest alignment timestamp that the partition has given so far: its successors never
+    /// give a smaller one.
+    pub alignment: Timestamp,
     /// Checksum over keys, times and payloads of the input, in order.
     pub input_checksum: Checksum,
     /// Checksum over the states read.

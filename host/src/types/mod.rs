@@ -9,3 +9,4 @@ pub mod ids;
 pub mod key;
 pub mod lease;
 pub mod pipeline;
+pub mod timestamp_runs;

@@ -11,6 +11,7 @@ use crate::storage::rows::{self, ChunkLimit};
 use crate::storage::{Storage, StorageError};
 use crate::types::epoch::{ChunkMessages, FrontierAdvance};
 use crate::types::ids::{EpochId, MessageId};
+use crate::types::timestamp_runs::TimestampRuns;
 use crate::worker::board::LaneBoard;
 use crate::worker::plan::LanePlan;
 
@@ -52,6 +53,7 @@ impl SourceInput {
         };
         self.records.payloads.clear();
         self.records.lines.clear();
+        self.records.write_times.clear();
         while !self.ended && self.records.payloads.is_empty() {
             self.ended = self.source.poll(limit, &mut self.records)? == PollOutcome::End;
         }
@@ -64,6 +66,11 @@ impl SourceInput {
             event_times: vec![0; payloads.len()],
             payloads,
         })
+    }
+
+    /// When the records of the last batch were written.
+    pub fn write_times(&self) -> &TimestampRuns {
+        &self.records.write_times
     }
 
     /// Whether the source is finite and at its end.

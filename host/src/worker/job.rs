@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::epoch::{EpochIdentity, OpenEpoch, SealedParts};
+use crate::clock::Clock;
+use crate::engine::epoch::{EpochIdentity, MessageName, OpenEpoch, SealedParts};
 use crate::engine::lane::KeptChunks;
 use crate::engine::state::STATE_CACHE_BYTES_MAX;
 use crate::engine::stream::InputMessages;
@@ -20,6 +21,7 @@ use crate::types::ids::{EpochId, LaneId};
 use crate::types::key::{key_hash, partition_of};
 use crate::types::lease::Lease;
 use crate::types::pipeline::EpochLimits;
+use crate::types::timestamp_runs::TimestampRuns;
 use crate::worker::board::LaneBoard;
 use crate::worker::chain::{Chain, ChainError};
 use crate::worker::error::JobError;
@@ -42,6 +44,7 @@ pub struct Job {
     storage: Arc<dyn Storage>,
     board: Arc<LaneBoard>,
     progress: RunProgress,
+    clock: Arc<dyn Clock>,
     /// Rows given to sinks in the open epoch.
     sink_rows: u64,
     /// Whether the board knows that no chunk will follow.
@@ -85,6 +88,8 @@ pub struct JobContext {
     pub board: Arc<LaneBoard>,
     /// Counters for those who watch.
     pub progress: RunProgress,
+    /// The time of day, for what a transform creates.
+    pub clock: Arc<dyn Clock>,
 }
 
 /// A job whose lanes are on the board and whose input is not open yet. All jobs of a run are
@@ -123,6 +128,7 @@ impl AnnouncedJob {
     pub fn open(self) -> Result<Job, StorageError> {
         let (plan, context) = (self.plan, self.context);
         let head = context.storage.head(plan.lease.partition)?;
+        let record = rows::read_epoch_record(&*context.storage, plan.lease.partition, head.epoch)?;
         tracing::debug!(job = plan.name, head = %head.epoch, "job opened");
         let input = match plan.input {
             InputPlan::Source(source) => {
@@ -142,6 +148,7 @@ impl AnnouncedJob {
                 generation: plan.lease.generation,
                 epoch: head.epoch.next(),
                 deployment: plan.deployment,
+                alignment: record.map_or(0, |record| record.alignment),
             },
             chain: Chain::new(
                 plan.transform,
@@ -160,6 +167,7 @@ impl AnnouncedJob {
             storage: context.storage,
             board: context.board,
             progress: context.progress,
+            clock: context.clock,
             sink_rows: 0,
             is_closed: false,
             source_error: None,
@@ -246,6 +254,7 @@ impl Job {
     /// Runs one batch through the chain and routes what leaves it.
     fn run_batch(&mut self, epoch: &mut OpenEpoch, input: InputMessages) -> Result<(), JobError> {
         let partition = self.lease.partition;
+        let times = self.times_of(&input);
         self.chain
             .run(input, epoch, &*self.storage, partition)
             .map_err(|error| match error {
@@ -271,14 +280,20 @@ impl Job {
         self.chain.visit_leaving(|place, at| {
             let (stream, messages) = (&self.streams[place], self.chain.stream(place));
             let index = epoch.next_message_index();
+            let alignment = epoch.align(times.get(messages.roots[at] as usize));
             for partitions in &stream.readers {
-                let hash = key_hash(messages.keys.get(at));
+                let key_hash = key_hash(messages.keys.get(at));
                 let lane = LaneId {
                     producer: partition,
                     stream: stream.id,
-                    reader: partitions[partition_of(hash, partitions.len())],
+                    reader: partitions[partition_of(key_hash, partitions.len())],
                 };
-                epoch.send(lane, index, hash, messages, at);
+                let name = MessageName {
+                    index,
+                    key_hash,
+                    alignment,
+                };
+                epoch.send(lane, name, messages, at);
             }
             for sink in &stream.sinks {
                 self.sink_rows += 1;
@@ -296,6 +311,19 @@ impl Job {
         match sink_error {
             Some((sink, error)) => Err(self.sink_failed(sink, error)),
             None => Ok(()),
+        }
+    }
+
+    /// When the items of a batch were written, for records of a source, or else the moment at which
+    /// what follows from them is created.
+    fn times_of(&self, input: &InputMessages) -> TimestampRuns {
+        match &self.input {
+            JobInput::Source(source) => source.write_times().clone(),
+            JobInput::Lanes(_) => {
+                let mut times = TimestampRuns::default();
+                times.push_many(self.clock.now(), input.len());
+                times
+            }
         }
     }
 
@@ -355,10 +383,11 @@ impl Job {
     }
 
     fn decide(&mut self, commit: EpochCommit) -> Result<Head, JobError> {
-        let epoch = commit.epoch;
+        let (epoch, alignment) = (commit.epoch, commit.record.alignment);
         match self.storage.commit_epoch(self.lease, commit)? {
             CommitOutcome::Committed(head) => {
                 self.identity.epoch = head.epoch.next();
+                self.identity.alignment = alignment;
                 Ok(head)
             }
             CommitOutcome::Refused(refusal) => Err(JobError::Refused(refusal)),

@@ -13,6 +13,7 @@ pub mod progress;
 use std::sync::Arc;
 use std::thread;
 
+use crate::clock::Clock;
 use crate::storage::{Storage, StorageError};
 use crate::worker::board::LaneBoard;
 use crate::worker::error::JobError;
@@ -52,11 +53,13 @@ impl Worker {
         plans: Vec<JobPlan>,
         storage: &Arc<dyn Storage>,
         progress: &RunProgress,
+        clock: &Arc<dyn Clock>,
     ) -> Result<Worker, StorageError> {
         let context = JobContext {
             storage: Arc::clone(storage),
             board: Arc::new(LaneBoard::default()),
             progress: progress.clone(),
+            clock: Arc::clone(clock),
         };
         let mut announced = Vec::with_capacity(plans.len());
         for plan in plans {

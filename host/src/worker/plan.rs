@@ -45,6 +45,9 @@ pub struct LanePlan {
     pub lane: LaneId,
     /// The transform's input that it feeds, as an index into the description's inputs.
     pub input: u16,
+    /// Which of its producer's layouts the lane belongs to, from 0, the oldest that still has messages
+    /// in lanes. Those of a layout are read to their end before the next one's are begun (row R4).
+    pub layout: u32,
 }
 
 /// A computation in its place in the chain.

@@ -3,15 +3,17 @@
 //!
 //! Nothing is unpacked to disk or kept in memory beyond read buffers.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, BufReader, Read, Seek as _, SeekFrom, Take};
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 use flate2::Crc;
 use flate2::bufread::{DeflateDecoder, MultiGzDecoder};
 use zip::{CompressionMethod, ZipArchive};
 
 use crate::source::SourceError;
+use crate::types::batch::Timestamp;
 
 /// Compressed bytes read at once.
 const COMPRESSED_READ_BYTES: usize = 64 << 10;
@@ -25,6 +27,7 @@ pub(super) struct Content {
     reader: Reader,
     /// Size of the plain file, the gzip file or the compressed archive member.
     total_bytes: u64,
+    write_time: Timestamp,
 }
 
 #[derive(Debug)]
@@ -49,7 +52,8 @@ impl Content {
             });
         }
         let mut file = File::open(path).map_err(unopened)?;
-        let total_bytes = file.metadata().map_err(unopened)?.len();
+        let metadata = file.metadata().map_err(unopened)?;
+        let (total_bytes, write_time) = (metadata.len(), write_time(&metadata));
         let mut magic = Vec::new();
         (&file).take(4).read_to_end(&mut magic).map_err(unopened)?;
         file.rewind().map_err(unopened)?;
@@ -57,11 +61,13 @@ impl Content {
             [0x1f, 0x8b, 8, ..] => Ok(Content {
                 reader: Reader::Gzip(MultiGzDecoder::new(compressed(file, total_bytes))),
                 total_bytes,
+                write_time,
             }),
-            b"PK\x03\x04" | b"PK\x05\x06" => open_archive(path, file),
+            b"PK\x03\x04" | b"PK\x05\x06" => open_archive(path, file, write_time),
             _ => Ok(Content {
                 reader: Reader::Plain(file),
                 total_bytes,
+                write_time,
             }),
         }
     }
@@ -103,6 +109,11 @@ impl Content {
         }
     }
 
+    /// When the file was written last before it was opened, in milliseconds since the Unix epoch.
+    pub(super) fn write_time(&self) -> Timestamp {
+        self.write_time
+    }
+
     /// The size in all of what is read, compressed if it is.
     pub(super) fn total_bytes(&self) -> u64 {
         self.total_bytes
@@ -119,8 +130,15 @@ impl Content {
     }
 }
 
+/// A file's modification time; 0 where the file system keeps none, or one before 1970.
+fn write_time(metadata: &Metadata) -> Timestamp {
+    let since = metadata.modified().ok();
+    let since = since.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    since.map_or(0, |since| since.as_millis() as Timestamp)
+}
+
 /// Opens the only file in a zip archive.
-fn open_archive(path: &Path, file: File) -> Result<Content, SourceError> {
+fn open_archive(path: &Path, file: File, write_time: Timestamp) -> Result<Content, SourceError> {
     let refused = |finding: String| SourceError::Archive {
         path: path.to_owned(),
         finding,
@@ -162,6 +180,7 @@ fn open_archive(path: &Path, file: File) -> Result<Content, SourceError> {
     Ok(Content {
         reader,
         total_bytes,
+        write_time,
     })
 }
 

@@ -18,6 +18,7 @@ use crate::source::file::window::{FINGERPRINT_BYTES, Window};
 use crate::source::{
     OnChange, PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords,
 };
+use crate::types::batch::Timestamp;
 use crate::types::pipeline::{FileSourceOptions, RecordFormat};
 
 /// The most that one poll returns beyond its first record, in bytes, whatever its limit says: a
@@ -38,6 +39,8 @@ pub struct FileSource {
     /// The line that the next record begins on.
     line: u64,
     is_unterminated: bool,
+    /// The write time of all its records; see [`FilePosition::write_time`].
+    write_time: Timestamp,
 }
 
 /// What a file source is: its path as the pipeline file writes it, and its format. Where the file
@@ -83,6 +86,7 @@ impl FileSource {
         let window = Window::open(&options.path)?;
         let mut source = FileSource {
             options: options.clone(),
+            write_time: window.content().write_time(),
             window,
             decoder: None,
             incarnation,
@@ -124,6 +128,7 @@ impl FileSource {
             incarnation: position.incarnation,
             line: 1,
             is_unterminated: false,
+            write_time: position.write_time,
         };
         source.read_preamble()?;
         if !source.window.go_to(position.offset_bytes)? {
@@ -278,6 +283,7 @@ impl FileSource {
                 .ends
                 .push(end.expect("polls are bounded far below 4 GiB"));
             records.lines.push(self.line);
+            records.write_times.push(self.write_time);
             self.pass(&cut, is_terminated);
             return Ok(Taken::Record { size_bytes });
         }
@@ -341,10 +347,15 @@ impl Source for FileSource {
             offset_bytes: self.window.offset(),
             line: self.line,
             is_unterminated: self.is_unterminated,
+            write_time: self.write_time,
             head: Fingerprint::of(self.window.head()),
             tail: Fingerprint::of(self.window.tail()),
         }
         .encode()
+    }
+
+    fn write_time(&self) -> Timestamp {
+        self.write_time
     }
 
     fn progress(&self) -> SourceProgress {

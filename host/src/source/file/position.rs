@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::source::SourceError;
+use crate::types::batch::Timestamp;
 use crate::types::epoch::Checksum;
 use crate::types::pipeline::RecordFormat;
 
@@ -25,6 +26,9 @@ pub(super) struct FilePosition {
     pub(super) line: u64,
     /// The last record ended with the file and not with a line end.
     pub(super) is_unterminated: bool,
+    /// When the file was written last, as it was found when it was opened first: milliseconds since
+    /// the Unix epoch. Kept, so that a record has one write time whatever happens later.
+    pub(super) write_time: Timestamp,
     /// The content's first bytes, those behind the position only.
     pub(super) head: Fingerprint,
     /// The bytes just before the position.
@@ -84,6 +88,7 @@ mod tests {
             offset_bytes: 1 << 40,
             line: 1_000_000,
             is_unterminated: true,
+            write_time: 1_700_000_000_000,
             head: Fingerprint::of(b"head"),
             tail: Fingerprint::of(b""),
         }

@@ -418,6 +418,7 @@ fn polls_append_to_what_is_there() {
     let mut records = SourceRecords {
         payloads: [&b"a"[..]].into_iter().collect::<Column>(),
         lines: vec![9],
+        ..SourceRecords::default()
     };
     file.open(None)
         .unwrap()
@@ -427,6 +428,31 @@ fn polls_append_to_what_is_there() {
         records_of(&records),
         [(9, b"a".to_vec()), (1, b"b".to_vec())]
     );
+}
+
+#[test]
+fn r2_records_keep_the_write_time_that_the_file_had_when_it_was_opened_first() {
+    let file = TestFile::new(RecordFormat::Lines, b"a\nb\n");
+    let written = |at: u64| {
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_millis(at);
+        let opened = std::fs::File::options()
+            .append(true)
+            .open(&file.options.path);
+        opened.unwrap().set_modified(time).unwrap();
+    };
+    let write_times = |source: &mut FileSource| -> Vec<u64> {
+        let one = PollLimit { rows: 1, bytes: 9 };
+        let mut records = SourceRecords::default();
+        source.poll(one, &mut records).unwrap();
+        records.write_times.iter().collect()
+    };
+    written(1_234_567);
+    let mut source = file.open(None).unwrap();
+    assert_eq!(source.write_time(), 1_234_567);
+    assert_eq!(write_times(&mut source), [1_234_567]);
+    written(9_999_999);
+    let mut next = file.open(Some(&source.position())).unwrap();
+    assert_eq!(write_times(&mut next), [1_234_567]);
 }
 
 #[test]

@@ -165,6 +165,7 @@ fn epoch_of(lease: Lease, epoch: u64, own: SinkFileId, shared: SinkFileId) -> Ep
             .collect(),
         chunks: vec![chunk(
             lane_of(partition),
+            epoch,
             &[&format!("{partition}/{epoch}")],
         )],
         trims: trims.into_iter().collect(),

@@ -1351,7 +1351,7 @@ fn chunks_and_states_are_served_from_memory_before_they_are_applied() {
         reader: PartitionId(2),
     };
     let commit = EpochCommit {
-        chunks: vec![chunk(lane, &["message"])],
+        chunks: vec![chunk(lane, 1, &["message"])],
         ..epoch_of(lease, 1)
     };
     storage.commit_epoch(lease, commit).unwrap();
