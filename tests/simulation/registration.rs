@@ -8,7 +8,9 @@ use tidelock::storage::leases::{self, Counter};
 use tidelock::storage::{Storage, StorageError, rows};
 use tidelock::types::ids::{LaneId, PartitionId, SinkFileId, StreamId};
 use tidelock::types::pipeline::EpochLimits;
-use tidelock::worker::plan::{InputPlan, JobPlan, LanePlan, NodePlan, SinkPlan, StreamPlan};
+use tidelock::worker::plan::{
+    InputPlan, JobPlan, LanePlan, NodePlan, PartitionPlace, SinkPlan, StreamPlan,
+};
 
 use guest_behaviours::trace;
 
@@ -145,6 +147,7 @@ impl Registration {
         let sinks: Vec<usize> = fed.collect();
         Ok(JobPlan {
             name: graph.head_name(shape.head),
+            place: PartitionPlace::new(place.partition, shape.partitions),
             lease,
             deployment: 1,
             limits: limits(random),

@@ -15,7 +15,9 @@ use crate::storage::{Storage, StorageError, leases, rows};
 use crate::types::ids::{LaneId, PartitionId};
 use crate::types::lease::Lease;
 use crate::types::pipeline::{Pipeline, SinkConnector};
-use crate::worker::plan::{InputPlan, JobPlan, LanePlan, NodePlan, SinkPlan, StreamPlan};
+use crate::worker::plan::{
+    InputPlan, JobPlan, LanePlan, NodePlan, PartitionPlace, SinkPlan, StreamPlan,
+};
 
 /// A job could not be planned.
 #[derive(Debug, thiserror::Error)]
@@ -151,7 +153,8 @@ impl<'a> Planner<'a> {
     pub fn plan(&self, mut sources: OpenSources) -> Result<Vec<JobPlan>, PlacementError> {
         let mut plans = Vec::new();
         for shape in &self.shapes {
-            for partition in self.partitions(&shape.head) {
+            let partitions = self.partitions(&shape.head);
+            for (index, partition) in partitions.iter().enumerate() {
                 let lease = leases::grant(self.storage, *partition)?;
                 tracing::debug!(lease = %lease.id, partition = %partition, "lease granted");
                 let input = match &shape.head {
@@ -161,7 +164,8 @@ impl<'a> Planner<'a> {
                     }
                     JobHead::Transform(name) => InputPlan::Lanes(self.lanes(name, *partition)),
                 };
-                plans.push(self.job(shape, lease, input)?);
+                let place = PartitionPlace::new(index, partitions.len());
+                plans.push(self.job(shape, place, lease, input)?);
             }
         }
         Ok(plans)
@@ -177,6 +181,7 @@ impl<'a> Planner<'a> {
     fn job(
         &self,
         shape: &JobShape,
+        place: PartitionPlace,
         lease: Lease,
         input: InputPlan,
     ) -> Result<JobPlan, PlacementError> {
@@ -199,6 +204,7 @@ impl<'a> Planner<'a> {
         });
         Ok(JobPlan {
             name: shape.head.name().to_owned(),
+            place,
             lease,
             deployment: self.registration.deployment(),
             limits: self.pipeline.epoch,

@@ -235,10 +235,16 @@ mod tests {
             let exact = exact_counts(&messages);
             let total = messages.len() as u64;
             assert_eq!(sketch.total, total);
-            assert!(sketch.floor <= total / HOT_KEYS_CAPACITY as u64, "seed {seed}");
+            assert!(
+                sketch.floor <= total / HOT_KEYS_CAPACITY as u64,
+                "seed {seed}"
+            );
             assert!(sketch.counters.len() < HOT_KEYS_CAPACITY);
-            let listed: BTreeMap<Vec<u8>, f64> =
-                (sketch.shares(0.0).into_iter().map(|hot| (hot.key, hot.share))).collect();
+            let listed: BTreeMap<Vec<u8>, f64> = (sketch
+                .shares(0.0)
+                .into_iter()
+                .map(|hot| (hot.key, hot.share)))
+            .collect();
             for (key, count) in &exact {
                 let share = *count as f64 / total as f64;
                 match listed.get(*key) {

@@ -109,9 +109,11 @@ impl LaneBoard {
         self.all(of, |status| status.closed)
     }
 
-    /// Whether each of the lanes has room for another epoch.
-    pub fn have_room(&self, of: impl IntoIterator<Item = LaneId>) -> bool {
-        self.all(of, |status| status.waiting_bytes < LANE_BYTES_MAX)
+    /// The first of the lanes that has no room for another epoch.
+    pub fn first_without_room(&self, of: impl IntoIterator<Item = LaneId>) -> Option<LaneId> {
+        let lanes = self.lanes();
+        let mut of = of.into_iter();
+        of.find(|lane| lanes.status(*lane).waiting_bytes >= LANE_BYTES_MAX)
     }
 
     /// Whether the readers have committed past everything in the lanes.
@@ -192,9 +194,9 @@ mod tests {
     fn a_lane_has_room_until_its_bound_and_again_when_its_reader_commits() {
         let board = board();
         board.written(LANE, EpochId(4), LANE_BYTES_MAX);
-        assert!(!board.have_room([LANE]));
+        assert_eq!(board.first_without_room([LANE]), Some(LANE));
         board.covered(LANE, EpochId(4), LANE_BYTES_MAX);
-        assert!(board.have_room([LANE]));
+        assert_eq!(board.first_without_room([LANE]), None);
     }
 
     /// Lost: the end of the run. A writer that crashed and was started again on the board wiped out
