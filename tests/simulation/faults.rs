@@ -32,11 +32,13 @@ pub(crate) enum Fault {
     WorkerLost,
     /// A job without a lease tried to commit.
     StaleEpochRefused,
+    /// A source grew while it was read.
+    SourceGrew,
 }
 
 impl Fault {
     /// All kinds.
-    pub(crate) const ALL: [Fault; 10] = [
+    pub(crate) const ALL: [Fault; 11] = [
         Fault::EpochRefused,
         Fault::AnswerLostDecided,
         Fault::AnswerLostUndecided,
@@ -47,6 +49,7 @@ impl Fault {
         Fault::LeaseMoved,
         Fault::WorkerLost,
         Fault::StaleEpochRefused,
+        Fault::SourceGrew,
     ];
 }
 

@@ -1,5 +1,6 @@
-//! Engines that are broken on purpose, as the storage would see them: the positive control of the
-//! checkers. Each takes the epoch that a sound job commits and commits what a broken one would.
+//! Engines that are broken on purpose: the positive control of the checkers. Some take the epoch that
+//! a sound job commits and commit what a broken one would; others take a sound plan of a job and make
+//! it what a broken placement would.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +8,7 @@ use tidelock::storage::{CommitOutcome, Refusal, Storage, StorageError, leases};
 use tidelock::types::epoch::{EpochCommit, LaneTrim, SinkAppend};
 use tidelock::types::ids::{EpochId, LaneId, PartitionId};
 use tidelock::types::lease::Lease;
+use tidelock::worker::plan::JobPlan;
 
 use crate::checkers::Checker;
 use crate::storage::SimulatedStorage;
@@ -30,6 +32,14 @@ pub(crate) enum Mutation {
     TrimBeforeCovered,
     /// Rows of an epoch that was not decided stay in the sink and go out with the next one.
     RowsOfUndecidedEpoch,
+    /// Of several transforms that read a stream, jobs do not know the last one.
+    ReaderForgotten,
+    /// The partitions of a reader stand in another order than its key hashes.
+    PartitionsRotated,
+    /// The maps of a chain run before those that feed them.
+    MapsReversed,
+    /// A map does not see the last of the chain's streams that feed it.
+    InputSilent,
 }
 
 /// What a broken engine keeps between two epochs.
@@ -41,7 +51,7 @@ pub(crate) struct Kept {
 
 impl Mutation {
     /// All of them.
-    pub(crate) const ALL: [Mutation; 8] = [
+    pub(crate) const ALL: [Mutation; 12] = [
         Mutation::FrontierNotCommitted,
         Mutation::FrontierOneShort,
         Mutation::SourcePositionNotCommitted,
@@ -50,6 +60,10 @@ impl Mutation {
         Mutation::StaleEpochAccepted,
         Mutation::TrimBeforeCovered,
         Mutation::RowsOfUndecidedEpoch,
+        Mutation::ReaderForgotten,
+        Mutation::PartitionsRotated,
+        Mutation::MapsReversed,
+        Mutation::InputSilent,
     ];
 
     /// The checker that must find it, whoever else does.
@@ -57,7 +71,41 @@ impl Mutation {
         match self {
             Mutation::StateLost => Checker::State,
             Mutation::RowsOfUndecidedEpoch => Checker::Sinks,
+            // Its reader waits for the end of lanes that nobody writes.
+            Mutation::ReaderForgotten => Checker::Progress,
             _ => Checker::Inputs,
+        }
+    }
+
+    /// Plans a job the broken way.
+    pub(crate) fn place(self, plan: &mut JobPlan) {
+        match self {
+            Mutation::ReaderForgotten => {
+                let streams = plan.streams.iter_mut();
+                for stream in streams.filter(|stream| stream.readers.len() > 1) {
+                    stream.readers.pop();
+                }
+            }
+            Mutation::PartitionsRotated => {
+                let readers = plan
+                    .streams
+                    .iter_mut()
+                    .flat_map(|stream| &mut stream.readers);
+                readers.for_each(|partitions| partitions.rotate_left(1));
+            }
+            Mutation::MapsReversed => plan.maps.reverse(),
+            Mutation::InputSilent => {
+                for map in &mut plan.maps {
+                    let fed = map.inputs.iter().filter(|input| input.is_some()).count();
+                    if fed > 1 {
+                        let mut inputs = map.inputs.iter_mut().rev();
+                        if let Some(input) = inputs.find(|input| input.is_some()) {
+                            *input = None;
+                        }
+                    }
+                }
+            }
+            _ => {}
         }
     }
 
@@ -112,6 +160,10 @@ impl Mutation {
                 }
                 return Ok(outcome);
             }
+            Mutation::ReaderForgotten
+            | Mutation::PartitionsRotated
+            | Mutation::MapsReversed
+            | Mutation::InputSilent => {}
         }
         storage.commit_honestly(lease, commit)
     }

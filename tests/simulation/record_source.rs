@@ -1,4 +1,7 @@
-//! A source in memory: numbered records, a position to seek, and polls that are sometimes short.
+//! A source in memory: numbered records, a position to seek, and polls that are sometimes short. It
+//! may grow while it is read, until somebody was told its end.
+
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidelock::source::{
     PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords,
@@ -11,26 +14,62 @@ use crate::random::Random;
 /// First byte of an encoded position.
 const POSITION_FORMAT: u8 = 1;
 
-/// Records `next..end` of one source.
+/// How many records a source has, shared by all who read it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SourceLength(Arc<Mutex<Length>>);
+
+#[derive(Debug, Default)]
+struct Length {
+    records: u64,
+    is_told: bool,
+}
+
+impl SourceLength {
+    /// How many records there are.
+    pub(crate) fn records(&self) -> u64 {
+        self.length().records
+    }
+
+    /// There are `records` more; false if a reader of this run was told the end, so that nobody has to
+    /// read them in it.
+    pub(crate) fn grow(&self, records: u64) -> bool {
+        let mut length = self.length();
+        if !length.is_told {
+            length.records += records;
+        }
+        !length.is_told
+    }
+
+    /// Another run begins: nobody in it knows the end.
+    pub(crate) fn forget_end(&self) {
+        self.length().is_told = false;
+    }
+
+    fn length(&self) -> MutexGuard<'_, Length> {
+        self.0.lock().expect("nobody panics with it")
+    }
+}
+
+/// The records of one source, from `next` on.
 pub(crate) struct RecordSource {
     source: usize,
     next: u64,
-    end: u64,
+    length: SourceLength,
     random: Random,
 }
 
 impl RecordSource {
-    /// Opens the source at a position, or at its beginning, where it has `end` records.
+    /// Opens the source at a position, or at its beginning.
     pub(crate) fn open(
         source: usize,
         position: Option<&[u8]>,
-        end: u64,
+        length: SourceLength,
         random: Random,
     ) -> RecordSource {
         RecordSource {
             source,
             next: position.map_or(0, decode),
-            end,
+            length,
             random,
         }
     }
@@ -51,9 +90,11 @@ impl Source for RecordSource {
             true => self.random.within(0..=limit.rows),
             false => limit.rows,
         };
+        let mut length = self.length.length();
         let mut size_bytes = 0;
         for taken in 0..rows {
-            if self.next == self.end {
+            if self.next == length.records {
+                length.is_told = true;
                 return Ok(PollOutcome::End);
             }
             let record = record(self.source, self.next);
@@ -82,7 +123,7 @@ impl Source for RecordSource {
     fn progress(&self) -> SourceProgress {
         SourceProgress {
             done_bytes: self.next,
-            total_bytes: Some(self.end),
+            total_bytes: Some(self.length.records()),
         }
     }
 }
