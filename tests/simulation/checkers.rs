@@ -6,6 +6,7 @@
 //! - **State**: what storage holds for each key is what the model comes to over the same inputs.
 //! - **Sinks**: a file holds the rows of each job that feeds it without gap, repetition or
 //!   reordering.
+//! - **Order**: see [`crate::order`].
 //! - **Progress**: undisturbed, a run comes to its end, and leaves its lanes empty; no chunk is
 //!   trimmed twice.
 //!
@@ -17,14 +18,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use guest_behaviours::trace;
 use tidelock::storage::rows;
-use tidelock::types::epoch::EpochCommit;
-use tidelock::types::ids::{EpochId, PartitionId, SinkFileId};
+use tidelock::types::ids::SinkFileId;
 
+use crate::deployment::{Deployment, JobPlace};
 use crate::graph::{Graph, Head, Shape};
 use crate::model::{JobModel, Message};
-use crate::record_source::record;
-use crate::registration::{JobPlace, Registration};
-use crate::storage::SimulatedStorage;
+use crate::order;
+use crate::record_source::{SourceLength, record};
+use crate::storage::{Decided, SimulatedStorage};
 
 /// More states of one partition than a run can make.
 const STATES_MAX: usize = 10_000;
@@ -38,8 +39,19 @@ pub(crate) enum Checker {
     State,
     /// Sinks without gap, repetition or reordering.
     Sinks,
+    /// Messages stand in the order of their streams.
+    Order,
     /// A run comes to its end.
     Progress,
+    /// Nothing panics.
+    Panics,
+}
+
+impl Checker {
+    /// Whether it judges what was decided, and not only that anything was.
+    pub(crate) fn judges_what_was_decided(self) -> bool {
+        !matches!(self, Checker::Progress | Checker::Panics)
+    }
 }
 
 /// Something that must not be.
@@ -55,12 +67,12 @@ pub(crate) struct Finding {
 pub(crate) struct Evidence<'e> {
     /// The pipeline.
     pub(crate) graph: &'e Graph,
-    /// Its ids.
-    pub(crate) registration: &'e Registration,
+    /// Its numbers.
+    pub(crate) deployment: &'e Deployment,
     /// The store after a run.
     pub(crate) storage: &'e SimulatedStorage,
     /// How many records each source has.
-    pub(crate) source_ends: &'e [u64],
+    pub(crate) sources: &'e [SourceLength],
     /// Whether the run came to its end: then nothing may be missing either.
     pub(crate) is_finished: bool,
 }
@@ -76,7 +88,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let decided = evidence.storage.decided();
     let mut models: BTreeMap<JobPlace, JobModel<'_>> = BTreeMap::new();
-    for place in evidence.registration.places() {
+    for place in evidence.graph.places() {
         let shape = &evidence.graph.shapes[place.shape];
         let records = evidence.records(shape);
         let sent = match shape.head {
@@ -84,18 +96,20 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 name: format!("source s{source}"),
                 messages: records.iter().collect(),
             }],
-            Head::Transform(at) => evidence.sent_to(at, place, &models),
+            Head::Transform(at) => evidence.sent_to(at, place.partition, &models),
         };
         let taken = evidence.witnessed(place, &decided);
         let mut found = Found::new(Checker::Inputs, evidence.name(place), "took");
         let inputs = found.compare(&sent, &taken, evidence.is_finished);
         findings.extend(found.findings);
-        let mut model = JobModel::new(evidence.graph, shape);
+        let streams = (evidence.deployment).streams_in_order(evidence.graph, shape);
+        let mut model = JobModel::new(evidence.graph, shape, streams);
         inputs.into_iter().for_each(|input| model.take(input));
         findings.extend(evidence.compare_states(place, &model));
         models.insert(place, model);
     }
     findings.extend(evidence.compare_sinks(&models));
+    findings.extend(order::judge(evidence.graph, evidence.deployment, &decided));
     findings.extend(trimmed_twice(&decided));
     if evidence.is_finished {
         findings.extend(evidence.chunks_left());
@@ -117,40 +131,46 @@ impl Evidence<'_> {
             key: Vec::new(),
             payload: record(source, number),
         };
-        (0..self.source_ends[source]).map(record).collect()
+        let count = self.sources[source].records();
+        (0..count).map(record).collect()
     }
 
     /// What the models of its producers sent to a partition of a transform.
     fn sent_to<'m>(
         &self,
         transform: usize,
-        reader: JobPlace,
+        partition: usize,
         models: &'m BTreeMap<JobPlace, JobModel<'_>>,
     ) -> Vec<Sequence<'m>> {
-        let partition = self.registration.partition(reader);
-        let lanes = self.registration.lanes(self.graph, transform, partition);
-        (lanes.into_iter())
-            .map(|(_, stream, producer)| {
-                let destination = (stream, transform, reader.partition);
-                let messages = models[&producer].lanes.get(&destination);
-                Sequence {
-                    name: format!("stream {stream} of {}", self.name(producer)),
-                    messages: messages.into_iter().flatten().collect(),
+        let mut sequences = Vec::new();
+        for (producer, model) in models {
+            for ((stream, reader, at), messages) in &model.lanes {
+                if (*reader, *at) == (transform, partition) {
+                    let stream = self.graph.stream_name(*stream);
+                    sequences.push(Sequence {
+                        name: format!("stream {stream} of {}", self.name(*producer)),
+                        messages: messages.iter().collect(),
+                    });
                 }
-            })
-            .collect()
+            }
+        }
+        sequences
+    }
+
+    fn sink_file(&self, sink: usize) -> SinkFileId {
+        let name = self.graph.sink_name(sink);
+        let file = self.deployment.sink_file(&name, self.storage);
+        file.expect("the store is sound between two runs")
     }
 
     /// What a job took, by the rows that its decided epochs gave to its witness, each with its epoch.
-    fn witnessed(&self, place: JobPlace, decided: &[EpochCommit]) -> Vec<(Vec<u8>, String)> {
-        let partition: PartitionId = self.registration.partition(place);
-        let witness: SinkFileId = self.registration.files[place.shape];
-        let is_transform = self.graph.shapes[place.shape].head_is_transform();
+    fn witnessed(&self, place: JobPlace, decided: &[Decided]) -> Vec<(Vec<u8>, String)> {
+        let partition = self.deployment.partition(self.graph, place);
+        let witness = self.sink_file(place.shape);
+        let head = self.graph.shapes[place.shape].head;
         let mut taken = Vec::new();
-        for commit in decided
-            .iter()
-            .filter(|commit| commit.partition == partition)
-        {
+        let commits = decided.iter().map(|one| &one.commit);
+        for commit in commits.filter(|commit| commit.partition == partition) {
             for append in commit
                 .appends
                 .iter()
@@ -158,10 +178,11 @@ impl Evidence<'_> {
             {
                 for row in lines(&append.bytes) {
                     // A source's witness shows the record, a transform's the answer to a message.
-                    let input = match is_transform {
-                        true => row.rsplitn(2, |byte| *byte == b'/').last().unwrap_or(row),
-                        false => row,
+                    let input = match head {
+                        Head::Transform(_) => row.rsplitn(2, |byte| *byte == b'/').last(),
+                        Head::Source(_) => Some(row),
                     };
+                    let input = input.unwrap_or(row);
                     taken.push((input.to_vec(), format!("in epoch {}", commit.epoch)));
                 }
             }
@@ -170,7 +191,7 @@ impl Evidence<'_> {
     }
 
     fn compare_states(&self, place: JobPlace, model: &JobModel<'_>) -> Vec<Finding> {
-        let partition = self.registration.partition(place);
+        let partition = self.deployment.partition(self.graph, place);
         let mut findings = Vec::new();
         let keys: BTreeSet<&[u8]> = model.tallies.keys().map(Vec::as_slice).collect();
         for (at, state) in trace::STATES.into_iter().enumerate() {
@@ -205,7 +226,7 @@ impl Evidence<'_> {
 
     fn compare_sinks(&self, models: &BTreeMap<JobPlace, JobModel<'_>>) -> Vec<Finding> {
         let mut findings = Vec::new();
-        for (sink, file) in self.registration.files.iter().enumerate() {
+        for sink in 0..self.graph.sinks.len() {
             let mut fed: Vec<(String, Vec<Message>)> = Vec::new();
             for (place, model) in models {
                 let rows = model.rows.get(&sink).into_iter().flatten();
@@ -221,11 +242,12 @@ impl Evidence<'_> {
                     messages: rows.iter().collect(),
                 })
                 .collect();
-            let bytes = self.storage.sink_bytes(*file);
+            let bytes = self.storage.sink_bytes(self.sink_file(sink));
             let written: Vec<(Vec<u8>, String)> = (lines(&bytes).enumerate())
                 .map(|(at, row)| (row.to_vec(), format!("in line {}", at + 1)))
                 .collect();
-            let mut found = Found::new(Checker::Sinks, format!("sink {sink}"), "holds");
+            let name = format!("sink {}", self.graph.sink_name(sink));
+            let mut found = Found::new(Checker::Sinks, name, "holds");
             found.compare(&given, &written, self.is_finished);
             findings.extend(found.findings);
         }
@@ -235,20 +257,14 @@ impl Evidence<'_> {
     /// Chunks that a finished run left behind though everything was read.
     fn chunks_left(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
-        for reader in self.registration.places() {
-            let Head::Transform(at) = self.graph.shapes[reader.shape].head else {
-                continue;
-            };
-            let partition = self.registration.partition(reader);
-            for (plan, _, _) in self.registration.lanes(self.graph, at, partition) {
-                let (first, end) = (EpochId::NONE, EpochId(u64::MAX));
-                let left = rows::chunk_epochs(self.storage, plan.lane, first, end);
-                if !left.as_ref().is_ok_and(Vec::is_empty) {
-                    findings.push(Finding {
-                        checker: Checker::Progress,
-                        text: format!("lane {} still holds {left:?}", plan.lane),
-                    });
-                }
+        for producer in self.graph.places() {
+            let partition = self.deployment.partition(self.graph, producer);
+            let left = rows::lanes_kept(self.storage, partition);
+            if !left.as_ref().is_ok_and(Vec::is_empty) {
+                findings.push(Finding {
+                    checker: Checker::Progress,
+                    text: format!("{} still keeps lanes {left:?}", self.name(producer)),
+                });
             }
         }
         findings
@@ -339,9 +355,9 @@ impl Found {
 }
 
 /// Chunks that were removed again: a producer that forgets what it has removed does ever more.
-fn trimmed_twice(decided: &[EpochCommit]) -> Vec<Finding> {
+fn trimmed_twice(decided: &[Decided]) -> Vec<Finding> {
     let mut trimmed = BTreeSet::new();
-    let trims = decided.iter().flat_map(|commit| &commit.trims);
+    let trims = decided.iter().flat_map(|one| &one.commit.trims);
     trims
         .filter(|trim| !trimmed.insert((trim.lane, trim.epoch)))
         .map(|trim| Finding {

@@ -32,11 +32,15 @@ pub(crate) enum Fault {
     WorkerLost,
     /// A job without a lease tried to commit.
     StaleEpochRefused,
+    /// A source grew while it was read.
+    SourceGrew,
+    /// The clock was set back.
+    ClockSetBack,
 }
 
 impl Fault {
     /// All kinds.
-    pub(crate) const ALL: [Fault; 10] = [
+    pub(crate) const ALL: [Fault; 12] = [
         Fault::EpochRefused,
         Fault::AnswerLostDecided,
         Fault::AnswerLostUndecided,
@@ -47,6 +51,8 @@ impl Fault {
         Fault::LeaseMoved,
         Fault::WorkerLost,
         Fault::StaleEpochRefused,
+        Fault::SourceGrew,
+        Fault::ClockSetBack,
     ];
 }
 

@@ -1,12 +1,13 @@
 //! A random pipeline: an acyclic graph of sources, maps, transforms and sinks, and how it is cut
-//! into jobs. The cut is written down here a second time, independently of the controller's: the
-//! model must not share the mistakes of what it judges.
+//! into jobs. The cut is written down here a second time, for the model alone, which must not share
+//! the mistakes of what it judges: what runs is cut by the product.
 //!
 //! **Invariant:** a computation reads only streams numbered below those that it writes, so the order
 //! of computations is one in which each stands behind those that feed it.
 
 use guest_behaviours::trace;
 
+use crate::deployment::JobPlace;
 use crate::random::Random;
 
 /// A stream, as an index: first one for each source, then two for each computation.
@@ -52,13 +53,6 @@ pub(crate) struct Shape {
     pub(crate) streams: Vec<Stream>,
     /// How many jobs of this kind there are.
     pub(crate) partitions: usize,
-}
-
-impl Shape {
-    /// Whether its jobs read lanes.
-    pub(crate) fn head_is_transform(&self) -> bool {
-        matches!(self.head, Head::Transform(_))
-    }
 }
 
 /// What feeds a chain.
@@ -123,17 +117,52 @@ impl Graph {
             .map(|(at, _)| at)
     }
 
-    /// The shape whose jobs a transform's partitions are.
-    pub(crate) fn shape_of(&self, transform: usize) -> usize {
-        let is_head = |shape: &Shape| shape.head == Head::Transform(transform);
-        (self.shapes.iter().position(is_head)).expect("every transform heads a shape")
+    /// Every job: each partition of each shape, producers before their readers.
+    pub(crate) fn places(&self) -> Vec<JobPlace> {
+        let shapes = self.shapes.iter().enumerate();
+        shapes
+            .flat_map(|(shape, of_shape)| {
+                let partitions = 0..of_shape.partitions;
+                partitions.map(move |partition| JobPlace { shape, partition })
+            })
+            .collect()
     }
 
-    /// A name for a shape's head.
+    /// The name of a source.
+    pub(crate) fn source_name(&self, source: usize) -> String {
+        format!("s{source}")
+    }
+
+    /// The name of a shape's head.
     pub(crate) fn head_name(&self, head: Head) -> String {
         match head {
-            Head::Source(source) => format!("s{source}"),
+            Head::Source(source) => self.source_name(source),
             Head::Transform(at) => self.computations[at].name.clone(),
+        }
+    }
+
+    /// The name of a stream.
+    pub(crate) fn stream_name(&self, stream: Stream) -> String {
+        match stream.checked_sub(self.sources) {
+            None => self.source_name(stream),
+            Some(output) => {
+                let writer = &self.computations[output / trace::OUTPUTS];
+                format!("{}_{}", writer.name, output % trace::OUTPUTS)
+            }
+        }
+    }
+
+    /// The names of streams, in their order.
+    pub(crate) fn stream_names(&self, streams: &[Stream]) -> Vec<String> {
+        let streams = streams.iter();
+        streams.map(|stream| self.stream_name(*stream)).collect()
+    }
+
+    /// The name of a sink. A job's witness comes before its other sinks.
+    pub(crate) fn sink_name(&self, sink: usize) -> String {
+        match self.shapes.get(sink) {
+            Some(shape) => format!("inputs_of_{}", self.head_name(shape.head)),
+            None => format!("rows_{sink}"),
         }
     }
 }

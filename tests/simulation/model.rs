@@ -24,6 +24,8 @@ pub(crate) type Destination = (Stream, usize, usize);
 pub(crate) struct JobModel<'g> {
     graph: &'g Graph,
     shape: &'g Shape,
+    /// The shape's streams, in the order in which what one input leads to goes out.
+    streams: Vec<Stream>,
     /// The transform's tallies.
     pub(crate) tallies: BTreeMap<Vec<u8>, Tally>,
     /// What it has sent to each partition that reads from it, in order.
@@ -34,10 +36,11 @@ pub(crate) struct JobModel<'g> {
 
 impl<'g> JobModel<'g> {
     /// A job that has read nothing.
-    pub(crate) fn new(graph: &'g Graph, shape: &'g Shape) -> JobModel<'g> {
+    pub(crate) fn new(graph: &'g Graph, shape: &'g Shape, streams: Vec<Stream>) -> JobModel<'g> {
         JobModel {
             graph,
             shape,
+            streams,
             tallies: BTreeMap::new(),
             lanes: BTreeMap::new(),
             rows: BTreeMap::new(),
@@ -69,9 +72,9 @@ impl<'g> JobModel<'g> {
                 }
             }
         }
-        for stream in &self.shape.streams {
-            for message in streams.remove(stream).unwrap_or_default() {
-                self.send(*stream, &message);
+        for stream in self.streams.clone() {
+            for message in streams.remove(&stream).unwrap_or_default() {
+                self.send(stream, &message);
             }
         }
     }

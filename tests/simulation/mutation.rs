@@ -1,14 +1,19 @@
-//! Engines that are broken on purpose, as the storage would see them: the positive control of the
-//! checkers. Each takes the epoch that a sound job commits and commits what a broken one would.
+//! Engines that are broken on purpose: the positive control of the checkers. Some take the epoch that
+//! a sound job commits and commit what a broken one would; others take a sound plan of a job and make
+//! it what a broken placement would.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tidelock::storage::{CommitOutcome, Refusal, Storage, StorageError, leases};
+use tidelock::types::batch::Timestamp;
 use tidelock::types::epoch::{EpochCommit, LaneTrim, SinkAppend};
 use tidelock::types::ids::{EpochId, LaneId, PartitionId};
 use tidelock::types::lease::Lease;
+use tidelock::worker::plan::JobPlan;
 
 use crate::checkers::Checker;
+use crate::record_source::{number_of, source_of, write_time};
 use crate::storage::SimulatedStorage;
 
 /// What is broken.
@@ -30,6 +35,20 @@ pub(crate) enum Mutation {
     TrimBeforeCovered,
     /// Rows of an epoch that was not decided stay in the sink and go out with the next one.
     RowsOfUndecidedEpoch,
+    /// Alignment timestamps are the times of records and epochs, though they fall.
+    ClampDropped,
+    /// The greatest alignment timestamp is no part of the commit.
+    AlignmentNotCommitted,
+    /// What a transform makes is stamped with the time of the record that it goes back to.
+    CreationTimeInherited,
+    /// Of several transforms that read a stream, jobs do not know the last one.
+    ReaderForgotten,
+    /// The partitions of a reader stand in another order than its key hashes.
+    PartitionsRotated,
+    /// The maps of a chain run before those that feed them.
+    MapsReversed,
+    /// A map does not see the last of the chain's streams that feed it.
+    InputSilent,
 }
 
 /// What a broken engine keeps between two epochs.
@@ -41,7 +60,7 @@ pub(crate) struct Kept {
 
 impl Mutation {
     /// All of them.
-    pub(crate) const ALL: [Mutation; 8] = [
+    pub(crate) const ALL: [Mutation; 15] = [
         Mutation::FrontierNotCommitted,
         Mutation::FrontierOneShort,
         Mutation::SourcePositionNotCommitted,
@@ -50,6 +69,13 @@ impl Mutation {
         Mutation::StaleEpochAccepted,
         Mutation::TrimBeforeCovered,
         Mutation::RowsOfUndecidedEpoch,
+        Mutation::ClampDropped,
+        Mutation::AlignmentNotCommitted,
+        Mutation::CreationTimeInherited,
+        Mutation::ReaderForgotten,
+        Mutation::PartitionsRotated,
+        Mutation::MapsReversed,
+        Mutation::InputSilent,
     ];
 
     /// The checker that must find it, whoever else does.
@@ -57,7 +83,44 @@ impl Mutation {
         match self {
             Mutation::StateLost => Checker::State,
             Mutation::RowsOfUndecidedEpoch => Checker::Sinks,
+            Mutation::ClampDropped
+            | Mutation::AlignmentNotCommitted
+            | Mutation::CreationTimeInherited => Checker::Order,
+            // Its reader waits for the end of lanes that nobody writes.
+            Mutation::ReaderForgotten => Checker::Progress,
             _ => Checker::Inputs,
+        }
+    }
+
+    /// Plans a job the broken way.
+    pub(crate) fn place(self, plan: &mut JobPlan) {
+        match self {
+            Mutation::ReaderForgotten => {
+                let streams = plan.streams.iter_mut();
+                for stream in streams.filter(|stream| stream.readers.len() > 1) {
+                    stream.readers.pop();
+                }
+            }
+            Mutation::PartitionsRotated => {
+                let readers = plan
+                    .streams
+                    .iter_mut()
+                    .flat_map(|stream| &mut stream.readers);
+                readers.for_each(|partitions| partitions.rotate_left(1));
+            }
+            Mutation::MapsReversed => plan.maps.reverse(),
+            Mutation::InputSilent => {
+                for map in &mut plan.maps {
+                    let fed = map.inputs.iter().filter(|input| input.is_some()).count();
+                    if fed > 1 {
+                        let mut inputs = map.inputs.iter_mut().rev();
+                        if let Some(input) = inputs.find(|input| input.is_some()) {
+                            *input = None;
+                        }
+                    }
+                }
+            }
+            _ => {}
         }
     }
 
@@ -112,6 +175,23 @@ impl Mutation {
                 }
                 return Ok(outcome);
             }
+            Mutation::ClampDropped => {
+                let now = storage.now();
+                match commit.source_position {
+                    Some(_) => align(&mut commit, written_at),
+                    None => align(&mut commit, |_| now),
+                }
+            }
+            Mutation::AlignmentNotCommitted => commit.record.alignment = 0,
+            Mutation::CreationTimeInherited => {
+                if commit.source_position.is_none() {
+                    align(&mut commit, written_at);
+                }
+            }
+            Mutation::ReaderForgotten
+            | Mutation::PartitionsRotated
+            | Mutation::MapsReversed
+            | Mutation::InputSilent => {}
         }
         storage.commit_honestly(lease, commit)
     }
@@ -132,6 +212,21 @@ fn is_turned_down(
             .head(commit.partition)
             .is_ok_and(|head| head.epoch < commit.epoch),
     }
+}
+
+/// Stamps every message of the epoch by its payload.
+fn align(commit: &mut EpochCommit, time: impl Fn(&[u8]) -> Timestamp) {
+    for chunk in &mut commit.chunks {
+        let messages = Arc::make_mut(&mut chunk.messages);
+        let count = messages.len();
+        let times = (0..count).map(|index| time(messages.payloads.get(index)));
+        messages.alignments = times.collect();
+    }
+}
+
+/// When the record was written that a message goes back to.
+fn written_at(payload: &[u8]) -> Timestamp {
+    write_time(source_of(payload), number_of(payload))
 }
 
 fn chunks_alone(commit: EpochCommit) -> EpochCommit {

@@ -1,4 +1,7 @@
-//! A source in memory: numbered records, a position to seek, and polls that are sometimes short.
+//! A source in memory: numbered records, a position to seek, and polls that are sometimes short. It
+//! may grow while it is read, until somebody was told its end.
+
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidelock::source::{
     PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords,
@@ -11,26 +14,62 @@ use crate::random::Random;
 /// First byte of an encoded position.
 const POSITION_FORMAT: u8 = 1;
 
-/// Records `next..end` of one source.
+/// How many records a source has, shared by all who read it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SourceLength(Arc<Mutex<Length>>);
+
+#[derive(Debug, Default)]
+struct Length {
+    records: u64,
+    is_told: bool,
+}
+
+impl SourceLength {
+    /// How many records there are.
+    pub(crate) fn records(&self) -> u64 {
+        self.length().records
+    }
+
+    /// There are `records` more; false if a reader of this run was told the end, so that nobody has to
+    /// read them in it.
+    pub(crate) fn grow(&self, records: u64) -> bool {
+        let mut length = self.length();
+        if !length.is_told {
+            length.records += records;
+        }
+        !length.is_told
+    }
+
+    /// Another run begins: nobody in it knows the end.
+    pub(crate) fn forget_end(&self) {
+        self.length().is_told = false;
+    }
+
+    fn length(&self) -> MutexGuard<'_, Length> {
+        self.0.lock().expect("nobody panics with it")
+    }
+}
+
+/// The records of one source, from `next` on.
 pub(crate) struct RecordSource {
     source: usize,
     next: u64,
-    end: u64,
+    length: SourceLength,
     random: Random,
 }
 
 impl RecordSource {
-    /// Opens the source at a position, or at its beginning, where it has `end` records.
+    /// Opens the source at a position, or at its beginning.
     pub(crate) fn open(
         source: usize,
         position: Option<&[u8]>,
-        end: u64,
+        length: SourceLength,
         random: Random,
     ) -> RecordSource {
         RecordSource {
             source,
             next: position.map_or(0, decode),
-            end,
+            length,
             random,
         }
     }
@@ -39,6 +78,33 @@ impl RecordSource {
 /// A source's record.
 pub(crate) fn record(source: usize, number: u64) -> Vec<u8> {
     format!("s{source}.{number}").into_bytes()
+}
+
+/// The source of the record that a message goes back to.
+pub(crate) fn source_of(payload: &[u8]) -> usize {
+    record_of(payload).0
+}
+
+/// The number of the record that a message goes back to.
+pub(crate) fn number_of(payload: &[u8]) -> u64 {
+    record_of(payload).1
+}
+
+fn record_of(payload: &[u8]) -> (usize, u64) {
+    let record = payload.split(|byte| *byte == b'/').next();
+    let text = record.and_then(|record| std::str::from_utf8(record).ok());
+    let numbers = text.and_then(|text| {
+        let (source, number) = text.strip_prefix('s')?.split_once('.')?;
+        Some((source.parse().ok()?, number.parse().ok()?))
+    });
+    numbers.expect("a payload begins with its record")
+}
+
+/// When a record was written: a few at the same time, and some before those that they follow.
+pub(crate) fn write_time(source: usize, number: u64) -> Timestamp {
+    let written_together = number / 3;
+    let spread = Random::new(written_together * 8 + source as u64).within(0..=60) as u64;
+    100 + written_together * 10 + spread
 }
 
 impl Source for RecordSource {
@@ -51,9 +117,11 @@ impl Source for RecordSource {
             true => self.random.within(0..=limit.rows),
             false => limit.rows,
         };
+        let mut length = self.length.length();
         let mut size_bytes = 0;
         for taken in 0..rows {
-            if self.next == self.end {
+            if self.next == length.records {
+                length.is_told = true;
                 return Ok(PollOutcome::End);
             }
             let record = record(self.source, self.next);
@@ -76,13 +144,13 @@ impl Source for RecordSource {
     }
 
     fn write_time(&self) -> Timestamp {
-        self.next
+        write_time(self.source, self.next)
     }
 
     fn progress(&self) -> SourceProgress {
         SourceProgress {
             done_bytes: self.next,
-            total_bytes: Some(self.end),
+            total_bytes: Some(self.length.records()),
         }
     }
 }

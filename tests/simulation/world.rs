@@ -13,12 +13,14 @@ use tidelock::worker::error::JobError;
 use tidelock::worker::job::{Job, JobEnd, JobStep};
 
 use crate::checkers::{self, Checker, Evidence, Finding};
+use crate::clock::SimulatedClock;
+use crate::deployment::{Deployment, JobPlace, Parts};
 use crate::faults::{Fault, FaultCounts};
 use crate::graph::Graph;
 use crate::guests::Guests;
 use crate::mutation::Mutation;
 use crate::random::Random;
-use crate::registration::{JobPlace, Registration};
+use crate::record_source::SourceLength;
 use crate::storage::SimulatedStorage;
 use crate::worker::{JobStage, SimulatedWorker};
 
@@ -51,9 +53,9 @@ pub(crate) fn run(seed: u64, mutation: Option<Mutation>, guests: &Guests) -> Ver
         let stalled = world.run().err();
         let evidence = Evidence {
             graph: &graph,
-            registration: &world.registration,
+            deployment: &world.deployment,
             storage: &world.storage,
-            source_ends: &world.source_ends,
+            sources: &world.sources,
             is_finished: stalled.is_none(),
         };
         findings.extend(checkers::judge(&evidence));
@@ -75,11 +77,13 @@ struct World<'w> {
     random: Random,
     graph: &'w Graph,
     guests: &'w Guests,
-    registration: Registration,
+    deployment: Deployment,
+    mutation: Option<Mutation>,
     places: Vec<JobPlace>,
     storage: Arc<SimulatedStorage>,
+    clock: Arc<SimulatedClock>,
     /// How many records each source has.
-    source_ends: Vec<u64>,
+    sources: Vec<SourceLength>,
     worker: SimulatedWorker,
     /// Jobs that go on without a lease.
     stale_jobs: Vec<Job>,
@@ -94,25 +98,40 @@ impl<'w> World<'w> {
         mutation: Option<Mutation>,
         guests: &'w Guests,
     ) -> World<'w> {
-        let storage = Arc::new(SimulatedStorage::new(mutation));
-        let registration = Registration::new(graph, &*storage).expect("the store is sound");
+        let clock = Arc::new(SimulatedClock::default());
+        let storage = Arc::new(SimulatedStorage::new(clock.clone(), mutation));
+        let deployment = Deployment::register(graph, &*storage).expect("the store is sound");
         World {
             random,
             graph,
             guests,
-            places: registration.places(),
-            registration,
-            worker: SimulatedWorker::new(storage.clone(), 0),
+            mutation,
+            places: graph.places(),
+            deployment,
+            worker: SimulatedWorker::new(storage.clone(), clock.clone(), 0),
             storage,
-            source_ends: vec![0; graph.sources],
+            clock,
+            sources: (0..graph.sources)
+                .map(|_| SourceLength::default())
+                .collect(),
             stale_jobs: Vec::new(),
             is_disturbed: false,
         }
     }
 
     fn grow_sources(&mut self) {
-        for end in &mut self.source_ends {
-            *end += self.random.within(0..=60) as u64;
+        for source in &self.sources {
+            source.forget_end();
+            source.grow(self.random.within(0..=60) as u64);
+        }
+    }
+
+    /// A source grows while it is read.
+    fn grow_source(&mut self) {
+        let at = self.random.index(self.sources.len());
+        let records = self.random.within(1..=20) as u64;
+        if self.sources[at].grow(records) {
+            self.storage.count(Fault::SourceGrew);
         }
     }
 
@@ -142,7 +161,11 @@ impl<'w> World<'w> {
     fn disturb(&mut self) -> Result<(), Finding> {
         let at = self.random.index(self.places.len());
         match self.random.within(0..=999) {
-            0..=859 => self.go_on(at).map(drop),
+            0..=839 => self.go_on(at).map(drop),
+            840..=859 => {
+                self.grow_source();
+                Ok(())
+            }
             860..=929 => self.step_stale_job().map(drop),
             930..=959 => {
                 if self.worker.take_open(at).is_some() {
@@ -171,6 +194,9 @@ impl<'w> World<'w> {
     /// The next thing for a job to do: to be announced, to be opened, or a step. False when it
     /// could do nothing.
     fn go_on(&mut self, at: usize) -> Result<bool, Finding> {
+        if self.clock.pass(&mut self.random) {
+            self.storage.count(Fault::ClockSetBack);
+        }
         match &mut self.worker.jobs[at] {
             JobStage::Gone => self.announce(at).map(|()| true),
             JobStage::Announced(_) => match self.worker.open(at) {
@@ -229,14 +255,14 @@ impl<'w> World<'w> {
     }
 
     fn announce(&mut self, at: usize) -> Result<(), Finding> {
-        let plan = self.registration.plan(
-            self.places[at],
-            self.graph,
-            self.guests,
-            &*self.storage,
-            &self.source_ends,
-            &mut self.random,
-        );
+        let parts = Parts {
+            graph: self.graph,
+            guests: self.guests,
+            sources: &self.sources,
+            mutation: self.mutation,
+        };
+        let (place, storage) = (self.places[at], &*self.storage);
+        let plan = (self.deployment).plan(place, &parts, storage, &mut self.random);
         plan.and_then(|plan| self.worker.announce(at, plan))
             .map_err(|error| progress(format!("a job can't be announced: {error}")))
     }
@@ -269,11 +295,20 @@ impl<'w> World<'w> {
         }
     }
 
-    /// A new worker takes over: ends all leases, announces every job, opens none yet.
+    /// A new worker takes over: ends all leases, finds the pipeline registered, announces every job,
+    /// opens none yet.
     fn start_worker(&mut self) -> Result<(), Finding> {
-        self.worker = SimulatedWorker::new(self.storage.clone(), self.places.len());
+        self.sources.iter().for_each(SourceLength::forget_end);
+        let (storage, clock) = (self.storage.clone(), self.clock.clone());
+        self.worker = SimulatedWorker::new(storage, clock, self.places.len());
         leases::end_all(&*self.storage)
             .map_err(|error| progress(format!("leases can't be ended: {error}")))?;
+        self.deployment = Deployment::register(self.graph, &*self.storage)
+            .map_err(|error| progress(format!("the pipeline can't be registered: {error}")))?;
+        let changes = self.deployment.changes();
+        if !changes.is_empty() {
+            return Err(progress(format!("the pipeline has changed: {changes:?}")));
+        }
         (0..self.places.len()).try_for_each(|at| self.announce(at))
     }
 
@@ -288,8 +323,8 @@ impl<'w> World<'w> {
     fn reopen_storage(&mut self) -> Result<(), Finding> {
         self.stale_jobs.clear();
         // Both hold the store.
-        let empty = Arc::new(SimulatedStorage::new(None));
-        self.worker = SimulatedWorker::new(empty.clone(), 0);
+        let empty = Arc::new(SimulatedStorage::new(self.clock.clone(), None));
+        self.worker = SimulatedWorker::new(empty.clone(), self.clock.clone(), 0);
         let storage = Arc::into_inner(std::mem::replace(&mut self.storage, empty));
         let storage = storage.expect("jobs alone share the store");
         let tail = match self.random.chance(50) {

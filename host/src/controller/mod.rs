@@ -5,6 +5,7 @@
 //! - [`registry`]: what the store remembers of it.
 //! - [`change`]: what differs from its last run.
 //! - [`graph`]: how its graph is cut into jobs.
+//! - [`wiring`]: which lanes and sinks join the jobs.
 //! - [`placement`]: the plans of the jobs, each under a lease.
 
 pub mod admission;
@@ -12,6 +13,7 @@ pub mod change;
 pub mod graph;
 pub mod placement;
 pub mod registry;
+pub mod wiring;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -105,7 +107,7 @@ impl Controller {
         let plans = planner.plan(sources)?;
         let progress = RunProgress::default();
         Ok(Controller {
-            worker: Worker::open(plans, storage, &progress, clock)?,
+            worker: Worker::open(plans, storage, &progress, clock, pipeline.lanes)?,
             progress,
             accepted_changes: changes,
         })

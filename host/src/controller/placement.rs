@@ -6,17 +6,18 @@ use std::sync::Arc;
 
 use crate::controller::admission::Admission;
 use crate::controller::change::Change;
-use crate::controller::graph::{JobHead, JobShape, job_shapes, transforms_reading};
+use crate::controller::graph::{JobHead, JobShape};
 use crate::controller::registry::Registration;
+use crate::controller::wiring::{NodePlaces, Wiring};
 use crate::engine::state::STATE_CACHE_BYTES_MAX;
 use crate::guest::{GuestError, GuestRuntime};
 use crate::sink;
 use crate::source::{self, OnChange, Source, SourceError};
 use crate::storage::{Storage, StorageError, leases, rows};
-use crate::types::ids::{LaneId, PartitionId};
+use crate::types::ids::LaneId;
 use crate::types::lease::Lease;
 use crate::types::pipeline::{Pipeline, SinkConnector};
-use crate::worker::plan::{InputPlan, JobPlan, LanePlan, NodePlan, SinkPlan, StreamPlan};
+use crate::worker::plan::{InputPlan, JobPlan, NodePlan, SinkPlan};
 
 /// A job could not be planned.
 #[derive(Debug, thiserror::Error)]
@@ -49,9 +50,6 @@ pub enum PlacementError {
     Storage(#[from] StorageError),
 }
 
-/// For each stream, which of a job's sinks take it.
-type SinkPlaces<'s> = BTreeMap<&'s str, Vec<usize>>;
-
 /// The sources of a pipeline, opened.
 pub type OpenSources = BTreeMap<String, Box<dyn Source>>;
 
@@ -62,7 +60,7 @@ pub struct Planner<'a> {
     runtime: &'a Arc<GuestRuntime>,
     storage: &'a dyn Storage,
     registration: &'a Registration,
-    shapes: Vec<JobShape>,
+    wiring: Wiring<'a>,
 }
 
 impl<'a> Planner<'a> {
@@ -74,13 +72,15 @@ impl<'a> Planner<'a> {
         storage: &'a dyn Storage,
         registration: &'a Registration,
     ) -> Planner<'a> {
+        let computations = admission.computations.iter();
+        let descriptions = computations.map(|(name, of)| (name.as_str(), &of.description));
         Planner {
             pipeline,
             admission,
             runtime,
             storage,
             registration,
-            shapes: job_shapes(pipeline),
+            wiring: Wiring::new(pipeline, descriptions.collect(), registration),
         }
     }
 
@@ -91,12 +91,13 @@ impl<'a> Planner<'a> {
     ///
     /// [`PlacementError::Stranded`], or when the store fails.
     pub fn refuse_to_strand_messages(&self) -> Result<(), PlacementError> {
-        let lanes = self.shapes.iter().flat_map(|shape| match &shape.head {
+        let wiring = &self.wiring;
+        let lanes = (wiring.shapes().iter()).flat_map(|shape| match &shape.head {
             JobHead::Source(_) => Vec::new(),
             JobHead::Transform(name) => {
-                let partitions = self.registration.computation(name).iter();
+                let partitions = wiring.partitions(&shape.head).iter();
                 partitions
-                    .flat_map(|reader| self.lanes(name, *reader))
+                    .flat_map(|reader| wiring.lanes_read(name, *reader))
                     .collect()
             }
         });
@@ -151,8 +152,8 @@ impl<'a> Planner<'a> {
     /// The first sink file, lease or component that can't be had.
     pub fn plan(&self, mut sources: OpenSources) -> Result<Vec<JobPlan>, PlacementError> {
         let mut plans = Vec::new();
-        for shape in &self.shapes {
-            for partition in self.partitions(&shape.head) {
+        for shape in self.wiring.shapes() {
+            for partition in self.wiring.partitions(&shape.head) {
                 let lease = leases::grant(self.storage, *partition)?;
                 tracing::debug!(lease = %lease.id, partition = %partition, "lease granted");
                 let input = match &shape.head {
@@ -160,19 +161,14 @@ impl<'a> Planner<'a> {
                         let source = sources.remove(name);
                         InputPlan::Source(source.expect("every source was opened"))
                     }
-                    JobHead::Transform(name) => InputPlan::Lanes(self.lanes(name, *partition)),
+                    JobHead::Transform(name) => {
+                        InputPlan::Lanes(self.wiring.lanes_read(name, *partition))
+                    }
                 };
                 plans.push(self.job(shape, lease, input)?);
             }
         }
         Ok(plans)
-    }
-
-    fn partitions(&self, head: &JobHead) -> &[PartitionId] {
-        match head {
-            JobHead::Source(name) => self.registration.source(name),
-            JobHead::Transform(name) => self.registration.computation(name),
-        }
     }
 
     fn job(
@@ -181,23 +177,21 @@ impl<'a> Planner<'a> {
         lease: Lease,
         input: InputPlan,
     ) -> Result<JobPlan, PlacementError> {
+        let wiring = &self.wiring;
         let transform = match &shape.head {
             JobHead::Source(_) => None,
-            JobHead::Transform(name) => Some(self.node(shape, name, false)?),
+            JobHead::Transform(name) => {
+                Some(self.node(name, wiring.transform_places(shape, name))?)
+            }
         };
         let mut maps = Vec::with_capacity(shape.maps.len());
         for name in &shape.maps {
-            maps.push(self.node(shape, name, true)?);
+            maps.push(self.node(name, wiring.map_places(shape, name))?);
         }
-        let (sinks, places) = self.sinks(shape)?;
-        let streams = shape.streams.iter().map(|stream| StreamPlan {
-            name: stream.clone(),
-            id: self.registration.stream(stream),
-            readers: transforms_reading(self.pipeline, stream)
-                .map(|name| self.registration.computation(name).to_vec())
-                .collect(),
-            sinks: places.get(stream.as_str()).cloned().unwrap_or_default(),
-        });
+        let mut sinks = Vec::new();
+        for name in wiring.sinks_fed(shape) {
+            sinks.push(self.sink(name)?);
+        }
         Ok(JobPlan {
             name: shape.head.name().to_owned(),
             lease,
@@ -207,95 +201,34 @@ impl<'a> Planner<'a> {
             input,
             transform,
             maps,
-            streams: streams.collect(),
+            streams: wiring.streams_written(shape),
             sinks,
         })
     }
 
-    /// A computation in the chain of a job. Streams are found by the names that the component
-    /// declares. A map may have inputs that other jobs feed: in this chain they stay silent.
-    fn node(&self, shape: &JobShape, name: &str, is_map: bool) -> Result<NodePlan, PlacementError> {
-        let admitted = &self.admission.computations[name];
-        let computation =
-            admitted
-                .instance(self.runtime)
-                .map_err(|error| PlacementError::Guest {
-                    computation: name.to_owned(),
-                    source: Box::new(error),
-                })?;
-        let place = |stream: &String| shape.place_of(stream);
-        let description = &admitted.description;
+    fn node(&self, name: &str, places: NodePlaces) -> Result<NodePlan, PlacementError> {
+        let instance = self.admission.computations[name].instance(self.runtime);
         Ok(NodePlan {
             name: name.to_owned(),
-            computation,
-            inputs: match is_map {
-                true => description.inputs.iter().map(place).collect(),
-                false => Vec::new(),
-            },
-            outputs: description
-                .outputs
-                .iter()
-                .map(|stream| place(stream).expect("a job's streams hold its chain's outputs"))
-                .collect(),
+            computation: instance.map_err(|error| PlacementError::Guest {
+                computation: name.to_owned(),
+                source: Box::new(error),
+            })?,
+            inputs: places.inputs,
+            outputs: places.outputs,
         })
     }
 
-    /// The lanes that feed a partition of a transform: one from each partition that writes one of
-    /// its inputs, in the order of the component's inputs, then of the producers.
-    fn lanes(&self, transform: &str, reader: PartitionId) -> Vec<LanePlan> {
-        let description = &self.admission.computations[transform].description;
-        let mut lanes = Vec::new();
-        for (input, stream) in description.inputs.iter().enumerate() {
-            for shape in self
-                .shapes
-                .iter()
-                .filter(|shape| shape.place_of(stream).is_some())
-            {
-                for producer in self.partitions(&shape.head) {
-                    lanes.push(LanePlan {
-                        lane: LaneId {
-                            producer: *producer,
-                            stream: self.registration.stream(stream),
-                            reader,
-                        },
-                        input: u16::try_from(input).expect("a component has few inputs"),
-                        layout: 0,
-                    });
-                }
-            }
-        }
-        lanes
-    }
-
-    /// The sinks that a job feeds, and which of them take each stream.
-    fn sinks<'s>(
-        &self,
-        shape: &'s JobShape,
-    ) -> Result<(Vec<SinkPlan>, SinkPlaces<'s>), PlacementError> {
-        let mut plans = Vec::new();
-        let mut places = SinkPlaces::new();
-        for (name, options) in &self.pipeline.sinks {
-            let taken: Vec<&String> = shape
-                .streams
-                .iter()
-                .filter(|stream| options.inputs.contains(stream))
-                .collect();
-            if taken.is_empty() {
-                continue;
-            }
-            for stream in taken {
-                places.entry(stream).or_default().push(plans.len());
-            }
-            let file = match &options.connector {
-                SinkConnector::File { path } => Some(self.storage.open_sink_file(path)?),
-                SinkConnector::Stdout => None,
-            };
-            plans.push(SinkPlan {
-                name: name.clone(),
-                sink: sink::open(&options.connector),
-                file,
-            });
-        }
-        Ok((plans, places))
+    fn sink(&self, name: &str) -> Result<SinkPlan, PlacementError> {
+        let connector = &self.pipeline.sinks[name].connector;
+        let file = match connector {
+            SinkConnector::File { path } => Some(self.storage.open_sink_file(path)?),
+            SinkConnector::Stdout => None,
+        };
+        Ok(SinkPlan {
+            name: name.to_owned(),
+            sink: sink::open(connector),
+            file,
+        })
     }
 }

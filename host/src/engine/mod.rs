@@ -9,6 +9,7 @@
 //!
 //! - [`call`]: how messages become the batch of a guest call.
 //! - [`epoch`]: what an epoch collects, and when it is full.
+//! - [`merge`]: the order in which messages of several lanes are taken.
 //! - [`lane`]: a reader's frontier in a lane; what a chunk still holds for it; what may be trimmed.
 //! - [`state`]: the states that a job has loaded, and which of them its epoch changed.
 //! - [`stream`]: messages between the computations of a chain, and their merging in item order.
@@ -16,5 +17,6 @@
 pub mod call;
 pub mod epoch;
 pub mod lane;
+pub mod merge;
 pub mod state;
 pub mod stream;

@@ -14,8 +14,9 @@ use crate::engine::lane::KeptChunks;
 use crate::engine::stream::InputMessages;
 use crate::sink::{Sealed, SinkError, SinkMessage};
 use crate::source::SourceError;
+use crate::storage::rows::ChunkLimit;
 use crate::storage::{CommitOutcome, Storage, StorageError, rows};
-use crate::types::epoch::{EpochCommit, Head, LaneTrim};
+use crate::types::epoch::{EpochCommit, Head, LaneChunk, LaneTrim};
 use crate::types::ids::{EpochId, LaneId};
 use crate::types::key::{key_hash, partition_of};
 use crate::types::lease::Lease;
@@ -24,9 +25,17 @@ use crate::types::timestamp_runs::TimestampRuns;
 use crate::worker::board::LaneBoard;
 use crate::worker::chain::{Chain, ChainError};
 use crate::worker::error::JobError;
-use crate::worker::input::{CHUNKS_READ, ItemLocation, LanesInput, SourceInput};
+use crate::worker::input::ItemLocation;
+use crate::worker::input::lanes::LanesInput;
+use crate::worker::input::source::SourceInput;
 use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, StreamPlan};
 use crate::worker::progress::RunProgress;
+
+/// How many chunks of one lane are looked at at a time when its writer starts.
+const CHUNKS_RESTORED: ChunkLimit = ChunkLimit {
+    chunks: 1_024,
+    bytes: 16 << 20,
+};
 
 /// One job, ready to run on a thread of its own.
 pub struct Job {
@@ -202,7 +211,8 @@ impl Job {
         if self.board.is_stopped() {
             return Ok(JobStep::Ended(JobEnd::Stopped));
         }
-        if !self.board.have_room(self.lanes_written.keys().copied()) {
+        let lanes_written = self.lanes_written.keys().copied();
+        if self.board.full_lane(lanes_written).is_some() {
             return Ok(JobStep::Idle);
         }
         let mut epoch = OpenEpoch::new(self.identity, self.limits);
@@ -331,16 +341,12 @@ impl Job {
         let (epoch_id, rows) = (epoch.id(), epoch.input_rows() as u64);
         let parts = self.seal_parts()?;
         let commit = epoch.seal(parts);
-        let written: Vec<(LaneId, u64)> = commit
-            .chunks
-            .iter()
-            .map(|chunk| (chunk.lane, chunk.messages.size_bytes() as u64))
-            .collect();
+        let chunks = commit.chunks.clone();
         let trims = commit.trims.clone();
         let messages = commit.record.output_count;
         self.decide(commit)?;
         tracing::debug!(epoch = %epoch_id, rows, messages, "epoch committed");
-        self.deliver(epoch_id, rows, messages, &written, &trims);
+        self.deliver(epoch_id, rows, messages, &chunks, &trims);
         Ok(())
     }
 
@@ -403,12 +409,12 @@ impl Job {
         epoch: EpochId,
         rows: u64,
         messages: u64,
-        written: &[(LaneId, u64)],
+        chunks: &[LaneChunk],
         trims: &[LaneTrim],
     ) {
-        for (lane, size_bytes) in written {
+        for LaneChunk { lane, messages, .. } in chunks {
             self.lanes_written.entry(*lane).or_default().push(epoch);
-            self.board.written(*lane, epoch, *size_bytes);
+            self.board.hand_on(*lane, epoch, messages);
         }
         for trim in trims {
             self.lanes_written
@@ -473,7 +479,7 @@ fn restore_chunks(storage: &dyn Storage, lane: LaneId) -> Result<(KeptChunks, u6
         let from = epochs
             .last()
             .map_or(EpochId::NONE, |last: &EpochId| last.next());
-        let chunks = rows::read_chunks(storage, lane, from, CHUNKS_READ)?;
+        let chunks = rows::read_chunks(storage, lane, from, CHUNKS_RESTORED)?;
         if chunks.is_empty() {
             return Ok((KeptChunks::restored(epochs), size_bytes));
         }

@@ -1,0 +1,143 @@
+//! How the jobs of a pipeline are joined: which lanes each one reads and writes, which sinks it
+//! feeds, and where each computation stands in its chain.
+//!
+//! **Invariant:** nothing here opens, reads or writes anything. It follows from the graph, from what
+//! the components declare and from the numbers of the registration alone.
+
+use std::collections::BTreeMap;
+
+use crate::controller::graph::{JobHead, JobShape, job_shapes, transforms_reading};
+use crate::controller::registry::Registration;
+use crate::types::batch::Description;
+use crate::types::ids::{LaneId, PartitionId};
+use crate::types::pipeline::Pipeline;
+use crate::worker::plan::{LanePlan, StreamPlan};
+
+/// What each computation of a pipeline declares, by its name.
+pub type Descriptions<'a> = BTreeMap<&'a str, &'a Description>;
+
+/// The jobs of a pipeline and what joins them.
+pub struct Wiring<'a> {
+    pipeline: &'a Pipeline,
+    descriptions: Descriptions<'a>,
+    registration: &'a Registration,
+    shapes: Vec<JobShape>,
+}
+
+/// Where a computation stands in a chain, as places in the streams of its job's shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodePlaces {
+    /// For each declared input the stream that feeds it, or `None` where only other jobs do; empty
+    /// for a transform, whose input comes by lanes.
+    pub inputs: Vec<Option<usize>>,
+    /// For each declared output the stream that it writes.
+    pub outputs: Vec<usize>,
+}
+
+impl<'a> Wiring<'a> {
+    /// Cuts a pipeline whose graph has been checked into jobs.
+    pub fn new(
+        pipeline: &'a Pipeline,
+        descriptions: Descriptions<'a>,
+        registration: &'a Registration,
+    ) -> Wiring<'a> {
+        Wiring {
+            pipeline,
+            descriptions,
+            registration,
+            shapes: job_shapes(pipeline),
+        }
+    }
+
+    /// What kinds of jobs there are, sources first.
+    pub fn shapes(&self) -> &[JobShape] {
+        &self.shapes
+    }
+
+    /// The partitions of a source or transform: a job each.
+    pub fn partitions(&self, head: &JobHead) -> &'a [PartitionId] {
+        match head {
+            JobHead::Source(name) => self.registration.source(name),
+            JobHead::Transform(name) => self.registration.computation(name),
+        }
+    }
+
+    /// The lanes that feed a partition of a transform: one from each partition that writes one of
+    /// its inputs, in the order of the component's inputs, then of the producers.
+    pub fn lanes_read(&self, transform: &str, reader: PartitionId) -> Vec<LanePlan> {
+        let delays = &self.pipeline.computations[transform].stream_delays;
+        let mut lanes = Vec::new();
+        for (input, stream) in self.descriptions[transform].inputs.iter().enumerate() {
+            let writers = (self.shapes.iter()).filter(|shape| shape.place_of(stream).is_some());
+            for producer in writers.flat_map(|shape| self.partitions(&shape.head)) {
+                lanes.push(LanePlan {
+                    lane: LaneId {
+                        producer: *producer,
+                        stream: self.registration.stream(stream),
+                        reader,
+                    },
+                    input: u16::try_from(input).expect("a component has few inputs"),
+                    delay: delays.get(stream).copied().unwrap_or_default(),
+                    retiring: None,
+                });
+            }
+        }
+        lanes
+    }
+
+    /// The sinks that the jobs of a shape feed, by name.
+    pub fn sinks_fed(&self, shape: &JobShape) -> Vec<&'a str> {
+        let is_fed = |inputs: &[String]| inputs.iter().any(|name| shape.place_of(name).is_some());
+        let sinks = self.pipeline.sinks.iter();
+        sinks
+            .filter(|(_, options)| is_fed(&options.inputs))
+            .map(|(name, _)| name.as_str())
+            .collect()
+    }
+
+    /// Every stream that the jobs of a shape write, and who takes it out of the chain: sinks as
+    /// places in [`Wiring::sinks_fed`].
+    pub fn streams_written(&self, shape: &JobShape) -> Vec<StreamPlan> {
+        let fed = self.sinks_fed(shape);
+        let takers = |stream: &String| {
+            let takes = |sink: &str| self.pipeline.sinks[sink].inputs.contains(stream);
+            (0..fed.len()).filter(|place| takes(fed[*place])).collect()
+        };
+        let stream = |stream: &String| StreamPlan {
+            name: stream.clone(),
+            id: self.registration.stream(stream),
+            readers: transforms_reading(self.pipeline, stream)
+                .map(|name| self.registration.computation(name).to_vec())
+                .collect(),
+            sinks: takers(stream),
+        };
+        shape.streams.iter().map(stream).collect()
+    }
+
+    /// The place of a shape's transform.
+    pub fn transform_places(&self, shape: &JobShape, name: &str) -> NodePlaces {
+        NodePlaces {
+            inputs: Vec::new(),
+            outputs: self.output_places(shape, name),
+        }
+    }
+
+    /// The place of one of a shape's maps. Streams are found by the names that the component
+    /// declares; inputs that other jobs feed stay silent in this chain.
+    pub fn map_places(&self, shape: &JobShape, name: &str) -> NodePlaces {
+        let inputs = self.descriptions[name].inputs.iter();
+        NodePlaces {
+            inputs: inputs.map(|stream| shape.place_of(stream)).collect(),
+            outputs: self.output_places(shape, name),
+        }
+    }
+
+    fn output_places(&self, shape: &JobShape, name: &str) -> Vec<usize> {
+        let place = |stream: &String| {
+            let place = shape.place_of(stream);
+            place.expect("a job's streams hold its chain's outputs")
+        };
+        let outputs = self.descriptions[name].outputs.iter();
+        outputs.map(place).collect()
+    }
+}

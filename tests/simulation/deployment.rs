@@ -1,0 +1,222 @@
+//! What runs: the pipeline with the numbers that the store gave it, and the plans of its jobs. The
+//! product's own code registers it, cuts it into jobs and joins them; what jobs open stands in for
+//! files: sources in memory, and components compiled once.
+
+use std::collections::BTreeMap;
+
+use tidelock::controller::change::Change;
+use tidelock::controller::graph::{JobHead, JobShape};
+use tidelock::controller::registry::{Registration, RegistryError};
+use tidelock::controller::wiring::{NodePlaces, Wiring};
+use tidelock::engine::state::STATE_CACHE_BYTES_MAX;
+use tidelock::sink::file::FileSink;
+use tidelock::storage::{Storage, StorageError, leases, rows};
+use tidelock::types::batch::Description;
+use tidelock::types::ids::{PartitionId, SinkFileId};
+use tidelock::types::pipeline::{EpochLimits, Pipeline, SinkConnector};
+use tidelock::worker::plan::{InputPlan, JobPlan, NodePlan, SinkPlan};
+
+use crate::graph::{Graph, Head, Shape, Stream};
+use crate::guests::Guests;
+use crate::mutation::Mutation;
+use crate::pipeline;
+use crate::random::Random;
+use crate::record_source::{RecordSource, SourceLength};
+
+/// The pipeline, registered.
+pub(crate) struct Deployment {
+    pipeline: Pipeline,
+    descriptions: BTreeMap<String, Description>,
+    registration: Registration,
+}
+
+/// Which job: a shape and a partition of it, as indexes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct JobPlace {
+    /// The shape.
+    pub(crate) shape: usize,
+    /// The partition.
+    pub(crate) partition: usize,
+}
+
+/// What the plans of jobs are made from, beside the pipeline.
+pub(crate) struct Parts<'p> {
+    /// The pipeline's graph.
+    pub(crate) graph: &'p Graph,
+    /// The components.
+    pub(crate) guests: &'p Guests,
+    /// How many records each source has.
+    pub(crate) sources: &'p [SourceLength],
+    /// How the placement is broken, if it is.
+    pub(crate) mutation: Option<Mutation>,
+}
+
+impl Deployment {
+    /// Registers the pipeline, or finds it as it was registered.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails, or knows another pipeline of that name.
+    pub(crate) fn register(
+        graph: &Graph,
+        storage: &dyn Storage,
+    ) -> Result<Deployment, RegistryError> {
+        let pipeline = pipeline::pipeline(graph);
+        let intent = pipeline::intent(graph, &pipeline);
+        let registration = Registration::draft(storage, &pipeline.name, &intent)?;
+        registration.commit(storage)?;
+        Ok(Deployment {
+            pipeline,
+            descriptions: pipeline::descriptions(graph),
+            registration,
+        })
+    }
+
+    /// What the store says has changed since the pipeline ran last.
+    pub(crate) fn changes(&self) -> &[Change] {
+        &self.registration.changes
+    }
+
+    /// A job's partition.
+    pub(crate) fn partition(&self, graph: &Graph, place: JobPlace) -> PartitionId {
+        let name = graph.head_name(graph.shapes[place.shape].head);
+        let partitions = match graph.shapes[place.shape].head {
+            Head::Source(_) => self.registration.source(&name),
+            Head::Transform(_) => self.registration.computation(&name),
+        };
+        partitions[place.partition]
+    }
+
+    /// A shape's streams in the order in which what one input leads to goes out by them. That order
+    /// is the product's to choose.
+    pub(crate) fn streams_in_order(&self, graph: &Graph, shape: &Shape) -> Vec<Stream> {
+        let wiring = self.wiring();
+        let planned = shape_of(&wiring, &graph.head_name(shape.head));
+        let mut streams = shape.streams.clone();
+        let place = |stream: &Stream| planned.place_of(&graph.stream_name(*stream));
+        streams.sort_by_key(|stream| place(stream).unwrap_or(usize::MAX));
+        streams
+    }
+
+    /// The file of a sink.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    pub(crate) fn sink_file(
+        &self,
+        name: &str,
+        storage: &dyn Storage,
+    ) -> Result<SinkFileId, StorageError> {
+        match &self.pipeline.sinks[name].connector {
+            SinkConnector::File { path } => storage.open_sink_file(path),
+            SinkConnector::Stdout => unreachable!("every simulated sink is a file"),
+        }
+    }
+
+    /// Plans a job under a new lease, with limits of its own so that every opening cuts elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    pub(crate) fn plan(
+        &self,
+        place: JobPlace,
+        parts: &Parts<'_>,
+        storage: &dyn Storage,
+        random: &mut Random,
+    ) -> Result<JobPlan, StorageError> {
+        let wiring = self.wiring();
+        let head = parts.graph.shapes[place.shape].head;
+        let shape = shape_of(&wiring, &parts.graph.head_name(head));
+        let lease = leases::grant(storage, wiring.partitions(&shape.head)[place.partition])?;
+        let (input, transform) = match (&shape.head, head) {
+            (JobHead::Transform(name), _) => {
+                let lanes = wiring.lanes_read(name, lease.partition);
+                let node = node(name, wiring.transform_places(shape, name), parts);
+                (InputPlan::Lanes(lanes), Some(node))
+            }
+            (JobHead::Source(_), Head::Source(source)) => {
+                let position = rows::read_source_position(storage, lease.partition)?;
+                let length = parts.sources[source].clone();
+                let source = RecordSource::open(source, position.as_deref(), length, random.fork());
+                (InputPlan::Source(Box::new(source)), None)
+            }
+            (JobHead::Source(name), Head::Transform(_)) => panic!("{name} is no source"),
+        };
+        let maps = shape.maps.iter();
+        let mut sinks = Vec::new();
+        for name in wiring.sinks_fed(shape) {
+            sinks.push(SinkPlan {
+                name: name.to_owned(),
+                sink: Box::new(FileSink::new()),
+                file: Some(self.sink_file(name, storage)?),
+            });
+        }
+        let mut plan = JobPlan {
+            name: shape.head.name().to_owned(),
+            lease,
+            deployment: self.registration.deployment(),
+            limits: limits(random),
+            state_cache_bytes_max: state_cache_bytes_max(random),
+            input,
+            transform,
+            maps: maps
+                .map(|map| node(map, wiring.map_places(shape, map), parts))
+                .collect(),
+            streams: wiring.streams_written(shape),
+            sinks,
+        };
+        if let Some(mutation) = parts.mutation {
+            mutation.place(&mut plan);
+        }
+        Ok(plan)
+    }
+
+    fn wiring(&self) -> Wiring<'_> {
+        let descriptions = self.descriptions.iter();
+        let descriptions = descriptions.map(|(name, description)| (name.as_str(), description));
+        Wiring::new(&self.pipeline, descriptions.collect(), &self.registration)
+    }
+}
+
+fn shape_of<'w>(wiring: &'w Wiring<'_>, head: &str) -> &'w JobShape {
+    let mut shapes = wiring.shapes().iter();
+    let shape = shapes.find(|shape| shape.head.name() == head);
+    shape.unwrap_or_else(|| panic!("no kind of job is headed by {head}"))
+}
+
+fn node(name: &str, places: NodePlaces, parts: &Parts<'_>) -> NodePlan {
+    let mut computations = parts.graph.computations.iter();
+    let computation = computations.find(|computation| computation.name == name);
+    let is_transform = computation.is_some_and(|computation| computation.is_transform);
+    NodePlan {
+        name: name.to_owned(),
+        computation: (parts.guests)
+            .computation(name, is_transform)
+            .expect("the simulation's guests can be called"),
+        inputs: places.inputs,
+        outputs: places.outputs,
+    }
+}
+
+/// All states stay in memory, or few, or none longer than an epoch.
+fn state_cache_bytes_max(random: &mut Random) -> usize {
+    match random.chance(50) {
+        true => STATE_CACHE_BYTES_MAX,
+        false => random.within(0..=2_000),
+    }
+}
+
+fn limits(random: &mut Random) -> EpochLimits {
+    let bytes = |random: &mut Random| match random.chance(25) {
+        true => random.within(1..=200),
+        false => 1 << 20,
+    };
+    EpochLimits {
+        max_rows_per_batch: random.within(1..=12),
+        max_bytes_per_batch: bytes(random),
+        max_rows_per_epoch: random.within(1..=30),
+        max_bytes_per_epoch: bytes(random),
+    }
+}

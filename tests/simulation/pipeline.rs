@@ -1,0 +1,168 @@
+//! A graph as the pipeline that its author would write, and what the components in it would
+//! declare: what the product's own code cuts into jobs and numbers.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use guest_behaviours::trace;
+use tidelock::controller::registry::{ComputationIntent, Intent, SinkIntent};
+use tidelock::types::batch::{ComputationKind, Description, StateDeclaration};
+use tidelock::types::digest::Digest;
+use tidelock::types::pipeline::{
+    CallLimits, ComputationLines, ComputationOptions, EpochLimits, FileSourceOptions, Grants,
+    InstancePolicy, LaneLimits, Pipeline, RecordFormat, SinkConnector, SinkOptions,
+    SourceConnector, SourceOptions,
+};
+
+use crate::graph::{Computation, Graph};
+
+/// The name under which the pipeline is registered.
+const NAME: &str = "simulated";
+
+/// The pipeline's file.
+pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
+    let sources = (0..graph.sources).map(|source| {
+        let name = graph.source_name(source);
+        let connector = SourceConnector::File(FileSourceOptions {
+            path: PathBuf::from(&name),
+            written_path: name.clone(),
+            format: RecordFormat::Lines,
+            max_record_bytes: FileSourceOptions::RECORD_BYTES_MAX_DEFAULT,
+        });
+        (name, SourceOptions { connector, line: 1 })
+    });
+    let computations = graph.computations.iter();
+    let sinks = graph.sinks.iter().enumerate();
+    Pipeline {
+        name: NAME.to_owned(),
+        file: PathBuf::from("tidelock.toml"),
+        components: BTreeMap::new(),
+        sources: sources.collect(),
+        computations: computations
+            .map(|computation| (computation.name.clone(), options(graph, computation)))
+            .collect(),
+        sinks: sinks
+            .map(|(sink, taken)| {
+                let options = SinkOptions {
+                    connector: SinkConnector::File {
+                        path: PathBuf::from("/sinks").join(graph.sink_name(sink)),
+                    },
+                    inputs: graph.stream_names(taken),
+                    line: 1,
+                    inputs_line: 1,
+                };
+                (graph.sink_name(sink), options)
+            })
+            .collect(),
+        lanes: LaneLimits::default(),
+        epoch: EpochLimits::default(),
+        warnings: Vec::new(),
+    }
+}
+
+/// What each computation's component would declare.
+pub(crate) fn descriptions(graph: &Graph) -> BTreeMap<String, Description> {
+    let state = |name: &str| StateDeclaration {
+        name: name.to_owned(),
+        version: 1,
+        format: "bytes".to_owned(),
+    };
+    let computations = graph.computations.iter();
+    computations
+        .map(|computation| {
+            let states: &[&str] = match computation.is_transform {
+                true => &trace::STATES,
+                false => &[],
+            };
+            let description = Description {
+                kind: kind(computation),
+                inputs: graph.stream_names(&computation.inputs),
+                outputs: graph.stream_names(&computation.outputs),
+                states: states.iter().copied().map(state).collect(),
+                timers: Vec::new(),
+            };
+            (computation.name.clone(), description)
+        })
+        .collect()
+}
+
+/// What the store is to remember of the pipeline.
+pub(crate) fn intent(graph: &Graph, pipeline: &Pipeline) -> Intent {
+    let computations = pipeline.computations.iter();
+    let streams = graph.sources + graph.computations.len() * trace::OUTPUTS;
+    Intent {
+        computations: computations
+            .map(|(name, options)| {
+                let is_transform = options.kind == ComputationKind::Transform;
+                let states: &[&str] = if is_transform { &trace::STATES } else { &[] };
+                let intent = ComputationIntent {
+                    kind: options.kind,
+                    digest: Digest::of(options.component.as_bytes()),
+                    parameters: options.parameters.clone(),
+                    inputs: options.inputs.clone(),
+                    states: states.iter().map(|name| ((*name).to_owned(), 1)).collect(),
+                    partition_count: if is_transform { options.partitions } else { 0 },
+                };
+                (name.clone(), intent)
+            })
+            .collect(),
+        sources: (pipeline.sources.keys())
+            .map(|name| (name.clone(), name.clone()))
+            .collect(),
+        sinks: (pipeline.sinks.keys())
+            .map(|name| {
+                let intent = SinkIntent {
+                    identity: name.clone(),
+                    path: Some(name.clone()),
+                };
+                (name.clone(), intent)
+            })
+            .collect(),
+        streams: (0..streams)
+            .map(|stream| graph.stream_name(stream))
+            .collect(),
+    }
+}
+
+fn options(graph: &Graph, computation: &Computation) -> ComputationOptions {
+    // Streams are found by the names that components declare, never by their order here.
+    let reversed = |mut names: Vec<String>| {
+        names.reverse();
+        names
+    };
+    ComputationOptions {
+        component: if computation.is_transform {
+            "tally"
+        } else {
+            "relay"
+        }
+        .to_owned(),
+        kind: kind(computation),
+        inputs: reversed(graph.stream_names(&computation.inputs)),
+        outputs: reversed(graph.stream_names(&computation.outputs)),
+        stream_delays: BTreeMap::new(),
+        partitions: u32::try_from(computation.partitions).expect("there are few"),
+        parameters: "{}".to_owned(),
+        grants: Grants::default(),
+        limits: CallLimits::default(),
+        instance: InstancePolicy::Reuse,
+        line: 1,
+        lines: ComputationLines {
+            component: 1,
+            kind: 1,
+            inputs: 1,
+            outputs: 1,
+            parameters: 1,
+            grants: 1,
+            limits: 1,
+            instance: 1,
+        },
+    }
+}
+
+fn kind(computation: &Computation) -> ComputationKind {
+    match computation.is_transform {
+        true => ComputationKind::Transform,
+        false => ComputationKind::Map,
+    }
+}
