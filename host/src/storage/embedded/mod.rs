@@ -83,6 +83,11 @@ pub struct EmbeddedOptions {
     pub apply_bytes: usize,
     /// Milliseconds without a submitted epoch after which everything is applied.
     pub apply_idle_ms: u64,
+    /// Bytes of decided sink rows at which they are written to their files, before their epochs are
+    /// applied; bounds memory.
+    pub sink_bytes: usize,
+    /// Milliseconds without a submitted epoch after which decided sink rows are written.
+    pub sink_idle_ms: u64,
     /// Most bytes of entries that wait for the committer; who submits more waits for room.
     pub queue_bytes_max: usize,
     /// Memory for blocks of bulk rows.
@@ -103,7 +108,9 @@ impl Default for EmbeddedOptions {
             // Measured with 600 and 4,000 records to an epoch: below this the processor time of a
             // record rises, above it hardly falls and the pauses grow.
             apply_bytes: 8 << 20,
-            apply_idle_ms: 50,
+            apply_idle_ms: 1_000,
+            sink_bytes: 8 << 20,
+            sink_idle_ms: 50,
             queue_bytes_max: 64 << 20,
             bulk_cache_bytes: 128 << 20,
             on_failed_sync: Arc::new(exit),
@@ -121,6 +128,8 @@ impl fmt::Debug for EmbeddedOptions {
             .field("staged_bytes_max", &self.staged_bytes_max)
             .field("apply_bytes", &self.apply_bytes)
             .field("apply_idle_ms", &self.apply_idle_ms)
+            .field("sink_bytes", &self.sink_bytes)
+            .field("sink_idle_ms", &self.sink_idle_ms)
             .field("queue_bytes_max", &self.queue_bytes_max)
             .field("bulk_cache_bytes", &self.bulk_cache_bytes)
             .finish_non_exhaustive()

@@ -337,7 +337,6 @@ fn apply_chains(shared: &Shared, chains: &Chains) -> Result<(), StorageError> {
                 entry_key: keys::entry(*partition, link.head.generation, link.head.epoch),
                 partition: *partition,
                 head: link.head,
-                appends: Vec::new(),
                 files: link.appends.iter().map(|(file, ..)| *file).collect(),
             });
             if size_bytes >= shared.options.apply_bytes {
