@@ -19,10 +19,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use crate::storage::embedded::bulk::{RowBytes, mark_row};
+use crate::storage::embedded::bulk::{RowBytes, RowChange, mark_row};
 use crate::storage::embedded::decisions::{Decision, Proposal};
 use crate::storage::embedded::faults::pass;
-use crate::storage::embedded::overlay::RowChange;
 use crate::storage::embedded::queue::{Placement, Submitted, Taken, Work};
 use crate::storage::embedded::sink_files::PlacedAppend;
 use crate::storage::embedded::{Sabotage, Shared};
@@ -237,9 +236,7 @@ impl Committer {
         }
         if self.shared.is_sabotaged(Sabotage::RowsBeforeDecision) {
             for submitted in &group {
-                self.shared
-                    .bulk
-                    .write(submitted.run.rows().iter().cloned())?;
+                self.shared.bulk.write(submitted.run.rows().changes())?;
             }
         }
         pass(&self.shared.faults, "decide: write the heads")?;
@@ -365,7 +362,7 @@ pub(super) fn apply(shared: &Shared, pending: &mut Vec<Pending>) -> Result<(), S
     }
     let mut files = BTreeSet::new();
     let mut heads: HashMap<PartitionId, Head> = HashMap::new();
-    let mut changes: Vec<RowChange> = shared.overlay.all_rows();
+    let mut changes: Vec<RowChange> = Vec::new();
     let mut removals: Vec<RowChange> = Vec::with_capacity(pending.len());
     for decided in pending.drain(..) {
         files.extend(decided.files);
@@ -389,7 +386,10 @@ pub(super) fn apply(shared: &Shared, pending: &mut Vec<Pending>) -> Result<(), S
     } else {
         changes.append(&mut removals);
     }
-    shared.bulk.write(changes)?;
+    let runs = shared.overlay.all_rows();
+    let rows = runs.iter().flat_map(|run| run.rows().changes());
+    shared.bulk.write(rows.chain(changes))?;
+    drop(runs);
     shared.overlay.clear();
     Ok(())
 }

@@ -26,6 +26,7 @@ mod pair;
 mod queue;
 mod reads;
 mod recovery;
+mod run;
 mod sink_checks;
 mod sink_files;
 mod sink_handle;
@@ -61,8 +62,9 @@ use decisions::Decisions;
 use faults::pass;
 pub use faults::{FaultPoints, NoFaults};
 use lock::DirectoryLock;
-use overlay::{Overlay, Run};
+use overlay::Overlay;
 use queue::{Queue, Submitted, Work};
+use run::Run;
 pub use sink_checks::check_new_sink_file;
 use sink_files::SinkFiles;
 
@@ -105,9 +107,10 @@ impl Default for EmbeddedOptions {
     fn default() -> EmbeddedOptions {
         EmbeddedOptions {
             staged_bytes_max: 256 << 20,
-            // Measured with 600 and 4,000 records to an epoch: below this the processor time of a
-            // record rises, above it hardly falls and the pauses grow.
-            apply_bytes: 8 << 20,
+            // Measured with 600 to 65,536 records to an epoch: below this the processor time of a
+            // record rises, above it hardly falls; the pauses grow, and more entries are still there
+            // when the bulk store writes a table.
+            apply_bytes: 16 << 20,
             apply_idle_ms: 1_000,
             sink_bytes: 8 << 20,
             sink_idle_ms: 50,
