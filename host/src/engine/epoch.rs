@@ -263,13 +263,40 @@ fn output_checksum(
     hasher.finish()
 }
 
+/// How much is collected before it is hashed: enough for all lanes of the hash function.
+const HASHED_BYTES_MIN: usize = 16 << 10;
+
+/// A hash of bytes that come in small pieces.
+#[derive(Debug, Default)]
+struct PiecesHasher {
+    hasher: blake3::Hasher,
+    pending: Vec<u8>,
+}
+
+impl PiecesHasher {
+    fn update(&mut self, bytes: &[u8]) {
+        if self.pending.len() + bytes.len() < HASHED_BYTES_MIN {
+            self.pending.extend_from_slice(bytes);
+            return;
+        }
+        self.hasher.update(&self.pending);
+        self.hasher.update(bytes);
+        self.pending.clear();
+    }
+
+    fn finalize(mut self) -> blake3::Hash {
+        self.hasher.update(&self.pending);
+        self.hasher.finalize()
+    }
+}
+
 /// A checksum over values: their bytes go into one hash; their lengths and other numbers into a
 /// second one, so that large blocks are hashed at once and boundaries still count.
 #[derive(Debug, Default)]
 struct ColumnsHasher {
-    bytes: blake3::Hasher,
-    numbers: blake3::Hasher,
-    keys: blake3::Hasher,
+    bytes: PiecesHasher,
+    numbers: PiecesHasher,
+    keys: PiecesHasher,
     scratch: Vec<u8>,
 }
 
