@@ -23,7 +23,7 @@ use crate::types::key::{key_hash, partition_of};
 use crate::types::lease::Lease;
 use crate::types::pipeline::EpochLimits;
 use crate::types::timestamp_runs::TimestampRuns;
-use crate::worker::board::LaneBoard;
+use crate::worker::board::{LaneBoard, WrittenChunk};
 use crate::worker::chain::{Chain, ChainError};
 use crate::worker::error::JobError;
 use crate::worker::input::ItemLocation;
@@ -118,9 +118,10 @@ impl AnnouncedJob {
     pub fn announce(plan: JobPlan, context: JobContext) -> Result<AnnouncedJob, StorageError> {
         let mut lanes_written = BTreeMap::new();
         for lane in plan.lanes_written() {
-            let (kept, size_bytes) = restore_chunks(&*context.storage, lane)?;
-            context.board.open(lane, kept.newest(), size_bytes);
-            lanes_written.insert(lane, kept);
+            let kept = restore_chunks(&*context.storage, lane)?;
+            context.board.open(lane, &kept);
+            let epochs = kept.iter().map(|chunk| chunk.epoch);
+            lanes_written.insert(lane, KeptChunks::restored(epochs));
         }
         Ok(AnnouncedJob {
             plan,
@@ -473,21 +474,19 @@ impl Job {
     }
 }
 
-/// The chunks of a lane that earlier runs left, and their size in bytes.
-fn restore_chunks(storage: &dyn Storage, lane: LaneId) -> Result<(KeptChunks, u64), StorageError> {
-    let (mut epochs, mut size_bytes) = (Vec::new(), 0);
+/// The chunks of a lane that earlier runs left, oldest first.
+fn restore_chunks(storage: &dyn Storage, lane: LaneId) -> Result<Vec<WrittenChunk>, StorageError> {
+    let mut kept: Vec<WrittenChunk> = Vec::new();
     loop {
-        let from = epochs
-            .last()
-            .map_or(EpochId::NONE, |last: &EpochId| last.next());
+        let from = kept.last().map_or(EpochId::NONE, |last| last.epoch.next());
         let chunks = rows::read_chunks(storage, lane, from, CHUNKS_RESTORED)?;
         if chunks.is_empty() {
-            return Ok((KeptChunks::restored(epochs), size_bytes));
+            return Ok(kept);
         }
-        for (epoch, chunk) in chunks {
-            epochs.push(epoch);
-            size_bytes += chunk.size_bytes() as u64;
-        }
+        kept.extend(chunks.iter().map(|(epoch, chunk)| WrittenChunk {
+            epoch: *epoch,
+            size_bytes: chunk.size_bytes() as u64,
+        }));
     }
 }
 

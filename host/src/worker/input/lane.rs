@@ -32,8 +32,6 @@ pub(super) struct LaneInput {
     read: EpochId,
     /// The newest epoch whose chunk has been handed out whole.
     finished: EpochId,
-    /// Bytes of chunks finished since the last commit.
-    finished_bytes: u64,
 }
 
 /// Some messages of one chunk, in the order of the lane.
@@ -64,7 +62,6 @@ impl LaneInput {
             next: 0,
             read: before,
             finished: before,
-            finished_bytes: 0,
         })
     }
 
@@ -101,7 +98,7 @@ impl LaneInput {
         let passed = self.frontier.passed(epoch, &chunk);
         self.read = epoch;
         if passed == chunk.len() {
-            self.count_finished(epoch, &chunk);
+            self.finished = epoch;
             return;
         }
         if self.chunks.is_empty() {
@@ -160,18 +157,13 @@ impl LaneInput {
         if self.next == chunk.len() {
             self.chunks.pop_front();
             self.next = 0;
-            self.count_finished(epoch, &chunk);
+            self.finished = epoch;
         }
         LaneRun {
             epoch,
             chunk,
             messages,
         }
-    }
-
-    fn count_finished(&mut self, epoch: EpochId, chunk: &ChunkMessages) {
-        self.finished = epoch;
-        self.finished_bytes += chunk.size_bytes() as u64;
     }
 
     /// The frontier, if it has moved since the last commit.
@@ -192,9 +184,8 @@ impl LaneInput {
     }
 
     /// Tells the lane's writer how far the lane is read.
-    pub(super) fn tell_finished(&mut self, board: &LaneBoard) {
-        let size_bytes = std::mem::take(&mut self.finished_bytes);
-        board.covered(self.plan.lane, self.finished, size_bytes);
+    pub(super) fn tell_finished(&self, board: &LaneBoard) {
+        board.covered(self.plan.lane, self.finished);
     }
 }
 
