@@ -7,6 +7,8 @@
 //! - **Sinks**: a file holds the rows of each job that feeds it without gap, repetition or
 //!   reordering.
 //! - **Order**: see [`crate::order`].
+//! - **Merge**: see [`crate::merge`].
+//! - **Backpressure**: see [`crate::backpressure`].
 //! - **Progress**: undisturbed, a run comes to its end, and leaves its lanes empty; no chunk is
 //!   trimmed twice.
 //!
@@ -18,10 +20,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use guest_behaviours::trace;
 use tidelock::storage::rows;
+use tidelock::types::epoch::EpochCommit;
 use tidelock::types::ids::SinkFileId;
 
+use crate::backpressure;
 use crate::deployment::{Deployment, JobPlace};
 use crate::graph::{Graph, Head, Shape};
+use crate::merge;
 use crate::model::{JobModel, Message};
 use crate::order;
 use crate::record_source::{SourceLength, record};
@@ -41,6 +46,10 @@ pub(crate) enum Checker {
     Sinks,
     /// Messages stand in the order of their streams.
     Order,
+    /// Messages of several lanes are taken in the order of their priorities.
+    Merge,
+    /// A reader that falls behind stops its writers at the bound.
+    Backpressure,
     /// A run comes to its end.
     Progress,
     /// Nothing panics.
@@ -109,7 +118,9 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         models.insert(place, model);
     }
     findings.extend(evidence.compare_sinks(&models));
-    findings.extend(order::judge(evidence.graph, evidence.deployment, &decided));
+    findings.extend(order::judge(evidence, &decided));
+    findings.extend(merge::judge(evidence, &decided));
+    findings.extend(backpressure::judge(evidence, &decided));
     findings.extend(trimmed_twice(&decided));
     if evidence.is_finished {
         findings.extend(evidence.chunks_left());
@@ -118,7 +129,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 impl Evidence<'_> {
-    fn name(&self, place: JobPlace) -> String {
+    pub(crate) fn name(&self, place: JobPlace) -> String {
         let head = self.graph.head_name(self.graph.shapes[place.shape].head);
         format!("{head}[{}]", place.partition)
     }
@@ -157,7 +168,7 @@ impl Evidence<'_> {
         sequences
     }
 
-    fn sink_file(&self, sink: usize) -> SinkFileId {
+    pub(crate) fn sink_file(&self, sink: usize) -> SinkFileId {
         let name = self.graph.sink_name(sink);
         let file = self.deployment.sink_file(&name, self.storage);
         file.expect("the store is sound between two runs")
@@ -167,27 +178,15 @@ impl Evidence<'_> {
     fn witnessed(&self, place: JobPlace, decided: &[Decided]) -> Vec<(Vec<u8>, String)> {
         let partition = self.deployment.partition(self.graph, place);
         let witness = self.sink_file(place.shape);
-        let head = self.graph.shapes[place.shape].head;
-        let mut taken = Vec::new();
+        let is_transform = matches!(self.graph.shapes[place.shape].head, Head::Transform(_));
         let commits = decided.iter().map(|one| &one.commit);
-        for commit in commits.filter(|commit| commit.partition == partition) {
-            for append in commit
-                .appends
-                .iter()
-                .filter(|append| append.file == witness)
-            {
-                for row in lines(&append.bytes) {
-                    // A source's witness shows the record, a transform's the answer to a message.
-                    let input = match head {
-                        Head::Transform(_) => row.rsplitn(2, |byte| *byte == b'/').last(),
-                        Head::Source(_) => Some(row),
-                    };
-                    let input = input.unwrap_or(row);
-                    taken.push((input.to_vec(), format!("in epoch {}", commit.epoch)));
-                }
-            }
-        }
-        taken
+        commits
+            .filter(|commit| commit.partition == partition)
+            .flat_map(|commit| {
+                let taken = witnessed(commit, witness, is_transform).into_iter();
+                taken.map(|input| (input, format!("in epoch {}", commit.epoch)))
+            })
+            .collect()
     }
 
     fn compare_states(&self, place: JobPlace, model: &JobModel<'_>) -> Vec<Finding> {
@@ -269,6 +268,25 @@ impl Evidence<'_> {
         }
         findings
     }
+}
+
+/// The inputs that an epoch took, by the rows that it gave to its job's witness: a source's shows the
+/// record, a transform's the answer to a message.
+pub(crate) fn witnessed(
+    commit: &EpochCommit,
+    witness: SinkFileId,
+    is_transform: bool,
+) -> Vec<Vec<u8>> {
+    let appends = commit.appends.iter();
+    let rows = appends
+        .filter(|append| append.file == witness)
+        .flat_map(|append| lines(&append.bytes));
+    rows.map(|row| match is_transform {
+        true => row.rsplitn(2, |byte| *byte == b'/').last().unwrap_or(row),
+        false => row,
+    })
+    .map(<[u8]>::to_vec)
+    .collect()
 }
 
 /// The comparison of what was taken with the sequences that it came from.

@@ -11,7 +11,7 @@ use tidelock::controller::wiring::{NodePlaces, Wiring};
 use tidelock::sink::file::FileSink;
 use tidelock::storage::{Storage, StorageError, leases, rows};
 use tidelock::types::batch::Description;
-use tidelock::types::ids::{PartitionId, SinkFileId};
+use tidelock::types::ids::{PartitionId, SinkFileId, StreamId};
 use tidelock::types::pipeline::{EpochLimits, Pipeline, SinkConnector};
 use tidelock::worker::plan::{InputPlan, JobPlan, NodePlan, SinkPlan};
 
@@ -84,6 +84,11 @@ impl Deployment {
             Head::Transform(_) => self.registration.computation(&name),
         };
         partitions[place.partition]
+    }
+
+    /// A stream's number.
+    pub(crate) fn stream(&self, name: &str) -> StreamId {
+        self.registration.stream(name)
     }
 
     /// A shape's streams in the order in which what one input leads to goes out by them. That order

@@ -36,11 +36,13 @@ pub(crate) enum Fault {
     SourceGrew,
     /// The clock was set back.
     ClockSetBack,
+    /// A writer stood before a full lane whose reader got no turn.
+    WriterStopped,
 }
 
 impl Fault {
     /// All kinds.
-    pub(crate) const ALL: [Fault; 12] = [
+    pub(crate) const ALL: [Fault; 13] = [
         Fault::EpochRefused,
         Fault::AnswerLostDecided,
         Fault::AnswerLostUndecided,
@@ -53,6 +55,7 @@ impl Fault {
         Fault::StaleEpochRefused,
         Fault::SourceGrew,
         Fault::ClockSetBack,
+        Fault::WriterStopped,
     ];
 }
 

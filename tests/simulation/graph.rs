@@ -7,11 +7,16 @@
 
 use guest_behaviours::trace;
 
+use tidelock::types::batch::Timestamp;
+
 use crate::deployment::JobPlace;
 use crate::random::Random;
 
 /// A stream, as an index: first one for each source, then two for each computation.
 pub(crate) type Stream = usize;
+
+/// How many pipelines of a hundred are a diamond.
+const DIAMONDS_PERCENT: u64 = 15;
 
 /// A pipeline.
 #[derive(Debug)]
@@ -36,6 +41,8 @@ pub(crate) struct Computation {
     pub(crate) is_transform: bool,
     /// The streams that feed its inputs.
     pub(crate) inputs: Vec<Stream>,
+    /// For each input, how much younger its messages are taken to be than their timestamps say.
+    pub(crate) delays_ms: Vec<Timestamp>,
     /// The streams that it writes.
     pub(crate) outputs: [Stream; trace::OUTPUTS],
     /// How many partitions a transform has.
@@ -67,27 +74,46 @@ pub(crate) enum Head {
 impl Graph {
     /// Some pipeline.
     pub(crate) fn random(random: &mut Random) -> Graph {
+        match random.chance(DIAMONDS_PERCENT) {
+            true => Graph::diamond(random),
+            false => Graph::any(random),
+        }
+    }
+
+    fn any(random: &mut Random) -> Graph {
         let sources = random.within(1..=3);
         let count = random.within(2..=6);
         let mut computations: Vec<Computation> = Vec::with_capacity(count);
         for at in 0..count {
             let next_stream = sources + at * trace::OUTPUTS;
-            let is_transform = random.chance(55);
-            let kind = if is_transform { "t" } else { "m" };
-            computations.push(Computation {
-                name: format!("{kind}{at}"),
-                is_transform,
-                inputs: some_streams(random, next_stream, trace::INPUTS),
-                outputs: [next_stream, next_stream + 1],
-                partitions: if is_transform {
-                    random.within(1..=3)
-                } else {
-                    1
-                },
-            });
+            let kind = if random.chance(55) { "t" } else { "m" };
+            let inputs = some_streams(random, next_stream, trace::INPUTS);
+            computations.push(computation(random, sources, (kind, at), inputs));
         }
+        Graph::of(random, sources, computations)
+    }
+
+    /// A stream that two transforms and a chain of maps read and a third transform joins again:
+    /// where a wait of one for another could close a circle.
+    fn diamond(random: &mut Random) -> Graph {
+        let output = |of: usize| 1 + of * trace::OUTPUTS;
+        let nodes = [
+            ("t", vec![0]),
+            ("t", vec![0]),
+            ("m", vec![0]),
+            ("m", vec![output(2), output(2) + 1]),
+            ("t", vec![output(0), output(1), output(3)]),
+        ];
+        let nodes = nodes.into_iter().enumerate();
+        let computations = nodes
+            .map(|(at, (kind, inputs))| computation(random, 1, (kind, at), inputs))
+            .collect();
+        Graph::of(random, 1, computations)
+    }
+
+    fn of(random: &mut Random, sources: usize, computations: Vec<Computation>) -> Graph {
         let shapes = shapes(sources, &computations);
-        let streams = sources + count * trace::OUTPUTS;
+        let streams = sources + computations.len() * trace::OUTPUTS;
         let mut sinks: Vec<Vec<Stream>> = Vec::new();
         sinks.extend(shapes.iter().map(|shape| vec![shape.streams[0]]));
         for _ in 0..random.within(1..=2) {
@@ -164,6 +190,36 @@ impl Graph {
             Some(shape) => format!("inputs_of_{}", self.head_name(shape.head)),
             None => format!("rows_{sink}"),
         }
+    }
+}
+
+/// A computation of this kind and number, whose streams follow those of the ones before it.
+fn computation(
+    random: &mut Random,
+    sources: usize,
+    (kind, number): (&str, usize),
+    inputs: Vec<Stream>,
+) -> Computation {
+    let is_transform = kind == "t";
+    let next_stream = sources + number * trace::OUTPUTS;
+    Computation {
+        name: format!("{kind}{number}"),
+        is_transform,
+        delays_ms: inputs.iter().map(|_| delay_ms(random)).collect(),
+        inputs,
+        outputs: [next_stream, next_stream + 1],
+        partitions: if is_transform {
+            random.within(1..=3)
+        } else {
+            1
+        },
+    }
+}
+
+fn delay_ms(random: &mut Random) -> Timestamp {
+    match random.chance(20) {
+        true => random.within(1..=100) as Timestamp,
+        false => 0,
     }
 }
 

@@ -5,12 +5,14 @@
 //! `cargo xtask simulate [--seed S] [--runs N]` runs other seeds than the test does. Reading order:
 //! [`world`] makes a run, [`checkers`] judge it, [`mutation`] breaks the engine to show that they do.
 
+mod backpressure;
 mod checkers;
 mod clock;
 mod deployment;
 mod faults;
 mod graph;
 mod guests;
+mod merge;
 mod model;
 mod mutation;
 mod order;

@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 use tidelock::types::batch::Timestamp;
 use tidelock::types::ids::{LaneId, MessageId};
 
-use crate::checkers::{Checker, Finding};
-use crate::deployment::Deployment;
-use crate::graph::{Graph, Head};
+use crate::checkers::{Checker, Evidence, Finding};
+use crate::graph::Head;
 use crate::record_source::{number_of, write_time};
 use crate::storage::Decided;
 
 /// Judges the chunks of everything that was ever decided.
-pub(crate) fn judge(graph: &Graph, deployment: &Deployment, decided: &[Decided]) -> Vec<Finding> {
+pub(crate) fn judge(evidence: &Evidence<'_>, decided: &[Decided]) -> Vec<Finding> {
+    let (graph, deployment) = (evidence.graph, evidence.deployment);
     let mut findings = Vec::new();
     let mut order = LaneOrder::default();
     for place in graph.places() {
@@ -30,7 +30,7 @@ pub(crate) fn judge(graph: &Graph, deployment: &Deployment, decided: &[Decided])
             records: 0,
         };
         let of_partition = (decided.iter()).filter(|one| one.commit.partition == partition);
-        for Decided { commit, at } in of_partition {
+        for Decided { commit, at, .. } in of_partition {
             if commit.record.input_count > 0 {
                 times.epoch_made(*at);
             }

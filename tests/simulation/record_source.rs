@@ -40,6 +40,11 @@ impl SourceLength {
         !length.is_told
     }
 
+    /// Whether a reader of this run was told the end.
+    pub(crate) fn is_told(&self) -> bool {
+        self.length().is_told
+    }
+
     /// Another run begins: nobody in it knows the end.
     pub(crate) fn forget_end(&self) {
         self.length().is_told = false;

@@ -3,7 +3,7 @@
 //! asked for in a way that a broken engine would.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidelock::clock::Clock as _;
@@ -19,7 +19,7 @@ use tidelock::types::lease::Lease;
 
 use crate::clock::SimulatedClock;
 use crate::faults::{self, DrawnFault, Fault, FaultCounts};
-use crate::mutation::{Kept, Mutation};
+use crate::mutation::{Kept, Mutation, reads_on_in_a_lane};
 use crate::random::Random;
 
 /// Why its locks can be taken.
@@ -32,6 +32,10 @@ pub(crate) struct Decided {
     pub(crate) commit: EpochCommit,
     /// What the clock said while it was made.
     pub(crate) at: Timestamp,
+    /// Whether its job was told.
+    pub(crate) is_known: bool,
+    /// How many bytes a lane was to hold at most at the time.
+    pub(crate) lane_bytes_max: u64,
 }
 
 /// The store of one run.
@@ -40,6 +44,7 @@ pub(crate) struct SimulatedStorage {
     memory: MemoryStorage,
     drawn: DrawnFault,
     met_fault: AtomicBool,
+    lane_bytes_max: AtomicU64,
     history: Mutex<History>,
     mutation: Option<(Mutation, Mutex<Kept>)>,
 }
@@ -61,6 +66,7 @@ impl SimulatedStorage {
             memory: MemoryStorage::new(),
             drawn: DrawnFault::default(),
             met_fault: AtomicBool::new(false),
+            lane_bytes_max: AtomicU64::new(u64::MAX),
             history: Mutex::default(),
             mutation: mutation.map(|mutation| (mutation, Mutex::default())),
         }
@@ -72,6 +78,11 @@ impl SimulatedStorage {
         let drawn = DrawnFault::clone(&self.drawn);
         let plan = random.map(|random| faults::plan(random, drawn));
         self.memory.set_faults(plan);
+    }
+
+    /// From here on lanes hold this many bytes at most, and an epoch.
+    pub(crate) fn set_lane_bytes_max(&self, bytes: u64) {
+        self.lane_bytes_max.store(bytes, Ordering::Relaxed);
     }
 
     /// Whether the last epoch that a job submitted was meant to meet a fault.
@@ -101,6 +112,7 @@ impl SimulatedStorage {
             memory,
             drawn: DrawnFault::default(),
             met_fault: AtomicBool::new(false),
+            lane_bytes_max: AtomicU64::new(u64::MAX),
             history: Mutex::new(history),
             mutation: self.mutation,
         }
@@ -143,7 +155,13 @@ impl SimulatedStorage {
         let mut history = self.history();
         let is_head = is_head(&self.memory, &commit);
         let at = self.clock.now();
-        let decided = Decided { commit, at };
+        let is_known = matches!(outcome, CommitOutcome::Committed(_));
+        let decided = Decided {
+            commit,
+            at,
+            is_known,
+            lane_bytes_max: self.lane_bytes_max.load(Ordering::Relaxed),
+        };
         match outcome {
             CommitOutcome::Committed(_) => history.decided.push(decided),
             CommitOutcome::Refused(Refusal::LeaseLost { current: None, .. }) if meets_fault => {
@@ -194,6 +212,12 @@ impl Storage for SimulatedStorage {
     }
 
     fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Vec<StoredRow>, StorageError> {
+        if let Some((Mutation::GapSkipped, _)) = self.mutation
+            && reads_on_in_a_lane(start)
+        {
+            let mut rows = self.memory.scan(start, end, usize::MAX)?;
+            return Ok(rows.pop().into_iter().collect());
+        }
         self.memory.scan(start, end, limit)
     }
 

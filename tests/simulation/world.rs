@@ -9,14 +9,16 @@ use std::sync::Arc;
 
 use tidelock::storage::leases;
 use tidelock::storage::memory::UnsyncedTail;
+use tidelock::types::pipeline::LaneLimits;
 use tidelock::worker::error::JobError;
 use tidelock::worker::job::{Job, JobEnd, JobStep};
 
+use crate::backpressure::WaitingChunks;
 use crate::checkers::{self, Checker, Evidence, Finding};
 use crate::clock::SimulatedClock;
 use crate::deployment::{Deployment, JobPlace, Parts};
 use crate::faults::{Fault, FaultCounts};
-use crate::graph::Graph;
+use crate::graph::{Graph, Head};
 use crate::guests::Guests;
 use crate::mutation::Mutation;
 use crate::random::Random;
@@ -26,6 +28,8 @@ use crate::worker::{JobStage, SimulatedWorker};
 
 /// How many jobs without a lease go on at most.
 const STALE_JOBS_MAX: usize = 4;
+/// In how many runs of a hundred a reader is starved.
+const STARVED_RUNS_PERCENT: u64 = 60;
 /// Rounds without disturbance after which a run should long have ended.
 const CALM_ROUNDS_MAX: usize = 10_000;
 
@@ -87,6 +91,10 @@ struct World<'w> {
     worker: SimulatedWorker,
     /// Jobs that go on without a lease.
     stale_jobs: Vec<Job>,
+    /// A job that gets no turn.
+    starved: Option<usize>,
+    /// How much may wait in the lanes of the worker.
+    lane_limits: LaneLimits,
     /// Whether things go wrong.
     is_disturbed: bool,
 }
@@ -108,13 +116,15 @@ impl<'w> World<'w> {
             mutation,
             places: graph.places(),
             deployment,
-            worker: SimulatedWorker::new(storage.clone(), clock.clone(), 0),
+            worker: SimulatedWorker::new(storage.clone(), clock.clone(), LaneLimits::default(), 0),
             storage,
             clock,
             sources: (0..graph.sources)
                 .map(|_| SourceLength::default())
                 .collect(),
             stale_jobs: Vec::new(),
+            starved: None,
+            lane_limits: LaneLimits::default(),
             is_disturbed: false,
         }
     }
@@ -145,6 +155,9 @@ impl<'w> World<'w> {
         }
         self.is_disturbed = false;
         self.storage.set_faults(None);
+        if self.random.chance(STARVED_RUNS_PERCENT) {
+            self.starve()?;
+        }
         for _ in 0..CALM_ROUNDS_MAX {
             if self.worker.is_finished() {
                 self.stale_jobs.clear();
@@ -155,6 +168,52 @@ impl<'w> World<'w> {
             }
         }
         Err(progress("the run does not end".to_owned()))
+    }
+
+    /// A reader gets no turn while all others go on as far as they can: whoever stands still then
+    /// must stand before a full lane.
+    fn starve(&mut self) -> Result<(), Finding> {
+        for source in &self.sources {
+            source.grow(self.random.within(0..=80) as u64);
+        }
+        let head = |at: &usize| self.graph.shapes[self.places[*at].shape].head;
+        let is_reader = |at: &usize| matches!(head(at), Head::Transform(_));
+        let readers: Vec<usize> = (0..self.places.len()).filter(is_reader).collect();
+        if readers.is_empty() {
+            return Ok(());
+        }
+        let starved = readers[self.random.index(readers.len())];
+        self.starved = Some(starved);
+        while self.round()? {}
+        self.starved = None;
+        let waiting = WaitingChunks::after(&self.storage.decided());
+        let mut is_felt = false;
+        for at in (0..self.places.len()).filter(|at| *at != starved) {
+            let place = self.places[at];
+            let partition = self.deployment.partition(self.graph, place);
+            let can_go_on = match self.graph.shapes[place.shape].head {
+                Head::Source(source) => !self.sources[source].is_told(),
+                Head::Transform(_) => waiting.has_input(partition),
+            };
+            let is_full = waiting
+                .full_lane(partition, self.lane_limits.max_bytes)
+                .is_some();
+            is_felt |= is_full;
+            if can_go_on && !is_full {
+                let text = format!(
+                    "{partition} stands still before its bound: {}",
+                    self.stages()
+                );
+                return Err(Finding {
+                    checker: Checker::Backpressure,
+                    text,
+                });
+            }
+        }
+        if is_felt {
+            self.storage.count(Fault::WriterStopped);
+        }
+        Ok(())
     }
 
     /// One thing that may happen at any moment.
@@ -203,6 +262,7 @@ impl<'w> World<'w> {
                 Ok(()) => Ok(true),
                 Err(error) => Err(progress(format!("a job can't be opened: {error}"))),
             },
+            JobStage::Open(_) if self.starved == Some(at) => Ok(false),
             JobStage::Open(job) => {
                 let step = job.step();
                 self.take_step(at, step)
@@ -299,8 +359,14 @@ impl<'w> World<'w> {
     /// opens none yet.
     fn start_worker(&mut self) -> Result<(), Finding> {
         self.sources.iter().for_each(SourceLength::forget_end);
+        self.lane_limits = lane_limits(&mut self.random);
+        self.storage.set_lane_bytes_max(self.lane_limits.max_bytes);
+        let mutated = self
+            .mutation
+            .map(|mutation| mutation.limit(self.lane_limits));
+        let limits = mutated.unwrap_or(self.lane_limits);
         let (storage, clock) = (self.storage.clone(), self.clock.clone());
-        self.worker = SimulatedWorker::new(storage, clock, self.places.len());
+        self.worker = SimulatedWorker::new(storage, clock, limits, self.places.len());
         leases::end_all(&*self.storage)
             .map_err(|error| progress(format!("leases can't be ended: {error}")))?;
         self.deployment = Deployment::register(self.graph, &*self.storage)
@@ -324,7 +390,7 @@ impl<'w> World<'w> {
         self.stale_jobs.clear();
         // Both hold the store.
         let empty = Arc::new(SimulatedStorage::new(self.clock.clone(), None));
-        self.worker = SimulatedWorker::new(empty.clone(), self.clock.clone(), 0);
+        self.worker = SimulatedWorker::new(empty.clone(), self.clock.clone(), self.lane_limits, 0);
         let storage = Arc::into_inner(std::mem::replace(&mut self.storage, empty));
         let storage = storage.expect("jobs alone share the store");
         let tail = match self.random.chance(50) {
@@ -356,6 +422,22 @@ impl<'w> World<'w> {
             .map(stage)
             .collect();
         stages.join(", ")
+    }
+}
+
+/// Bounds that are mostly tiny, so that lanes fill up and channels drop chunks.
+fn lane_limits(random: &mut Random) -> LaneLimits {
+    let default = LaneLimits::default();
+    LaneLimits {
+        max_bytes: match random.within(0..=9) {
+            0..=3 => random.within(1..=500) as u64,
+            4..=6 => random.within(500..=4_000) as u64,
+            _ => default.max_bytes,
+        },
+        channel_bytes: match random.chance(70) {
+            true => random.within(0..=4_000) as u64,
+            false => default.channel_bytes,
+        },
     }
 }
 
