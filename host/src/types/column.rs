@@ -36,6 +36,11 @@ impl Column {
         self.ends.is_empty()
     }
 
+    /// About how much memory the values take, in bytes.
+    pub fn size_bytes(&self) -> usize {
+        4 * self.ends.len() + self.bytes.len()
+    }
+
     /// Appends a value.
     ///
     /// # Panics

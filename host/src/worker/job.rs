@@ -11,7 +11,6 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::engine::epoch::{EpochIdentity, MessageName, OpenEpoch, SealedParts};
 use crate::engine::lane::KeptChunks;
-use crate::engine::state::STATE_CACHE_BYTES_MAX;
 use crate::engine::stream::InputMessages;
 use crate::sink::{Sealed, SinkError, SinkMessage};
 use crate::source::SourceError;
@@ -165,7 +164,7 @@ impl AnnouncedJob {
                 plan.maps,
                 &plan.streams,
                 plan.limits,
-                STATE_CACHE_BYTES_MAX,
+                plan.state_cache_bytes_max,
             ),
             name: plan.name,
             lease: plan.lease,

@@ -20,6 +20,8 @@ pub struct JobPlan {
     pub deployment: u64,
     /// How large epochs and batches may grow.
     pub limits: EpochLimits,
+    /// How many bytes of states it keeps in memory between epochs.
+    pub state_cache_bytes_max: usize,
     /// Where its items come from.
     pub input: InputPlan,
     /// The transform, unless the job reads a source.
