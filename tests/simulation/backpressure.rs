@@ -73,12 +73,6 @@ impl WaitingChunks {
 pub(crate) fn judge(evidence: &Evidence<'_>, decided: &[Decided]) -> Vec<Finding> {
     let mut waiting = WaitingChunks::default();
     let mut findings = Vec::new();
-    let names: BTreeMap<PartitionId, String> = (evidence.graph.places().into_iter())
-        .map(|place| {
-            let partition = evidence.deployment.partition(evidence.graph, place);
-            (partition, evidence.name(place))
-        })
-        .collect();
     for Decided {
         commit,
         lane_bytes_max,
@@ -93,7 +87,8 @@ pub(crate) fn judge(evidence: &Evidence<'_>, decided: &[Decided]) -> Vec<Finding
                 checker: Checker::Backpressure,
                 text: format!(
                     "{} went on in epoch {} though lane {lane} held {size_bytes} of {lane_bytes_max} bytes",
-                    names[&commit.partition], commit.epoch
+                    evidence.name(commit.partition),
+ commit.epoch
                 ),
             });
         }

@@ -30,13 +30,13 @@ pub(crate) struct Deployment {
     registration: Registration,
 }
 
-/// Which job: a shape and a partition of it, as indexes.
+/// Which job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct JobPlace {
-    /// The shape.
+    /// Its kind, as an index into the graph's shapes.
     pub(crate) shape: usize,
     /// The partition.
-    pub(crate) partition: usize,
+    pub(crate) partition: PartitionId,
 }
 
 /// What the plans of jobs are made from, beside the pipeline.
@@ -77,14 +77,27 @@ impl Deployment {
         &self.registration.changes
     }
 
-    /// A job's partition.
-    pub(crate) fn partition(&self, graph: &Graph, place: JobPlace) -> PartitionId {
-        let name = graph.head_name(graph.shapes[place.shape].head);
-        let partitions = match graph.shapes[place.shape].head {
-            Head::Source(_) => self.registration.source(&name),
-            Head::Transform(_) => self.registration.computation(&name),
-        };
-        partitions[place.partition]
+    /// Every job of the pipeline.
+    pub(crate) fn places(&self, graph: &Graph) -> Vec<JobPlace> {
+        let shapes = 0..graph.shapes.len();
+        shapes
+            .flat_map(|shape| {
+                let partitions = self.layout(graph, shape).iter();
+                partitions.map(move |partition| JobPlace {
+                    shape,
+                    partition: *partition,
+                })
+            })
+            .collect()
+    }
+
+    /// The partitions of a shape that are in force.
+    pub(crate) fn layout(&self, graph: &Graph, shape: usize) -> &[PartitionId] {
+        let head = graph.shapes[shape].head;
+        match head {
+            Head::Source(_) => self.registration.source(&graph.head_name(head)),
+            Head::Transform(_) => self.registration.computation(&graph.head_name(head)),
+        }
     }
 
     /// A stream's number.
@@ -134,7 +147,7 @@ impl Deployment {
         let wiring = self.wiring();
         let head = parts.graph.shapes[place.shape].head;
         let shape = shape_of(&wiring, &parts.graph.head_name(head));
-        let lease = leases::grant(storage, wiring.partitions(&shape.head)[place.partition])?;
+        let lease = leases::grant(storage, place.partition)?;
         let (input, transform) = match (&shape.head, head) {
             (JobHead::Transform(name), _) => {
                 let lanes = wiring.lanes_read(name, lease.partition);

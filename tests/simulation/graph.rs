@@ -9,7 +9,6 @@ use guest_behaviours::trace;
 
 use tidelock::types::batch::Timestamp;
 
-use crate::deployment::JobPlace;
 use crate::random::Random;
 
 /// A stream, as an index: first one for each source, then two for each computation.
@@ -58,8 +57,6 @@ pub(crate) struct Shape {
     pub(crate) maps: Vec<usize>,
     /// Every stream written inside the job; the first one answers every input.
     pub(crate) streams: Vec<Stream>,
-    /// How many jobs of this kind there are.
-    pub(crate) partitions: usize,
 }
 
 /// What feeds a chain.
@@ -141,17 +138,6 @@ impl Graph {
         sinks
             .filter(move |(_, taken)| taken.contains(&stream))
             .map(|(at, _)| at)
-    }
-
-    /// Every job: each partition of each shape, producers before their readers.
-    pub(crate) fn places(&self) -> Vec<JobPlace> {
-        let shapes = self.shapes.iter().enumerate();
-        shapes
-            .flat_map(|(shape, of_shape)| {
-                let partitions = 0..of_shape.partitions;
-                partitions.map(move |partition| JobPlace { shape, partition })
-            })
-            .collect()
     }
 
     /// The name of a source.
@@ -239,17 +225,14 @@ fn some_streams(random: &mut Random, streams: usize, most: usize) -> Vec<Stream>
 }
 
 fn shapes(sources: usize, computations: &[Computation]) -> Vec<Shape> {
-    let of_sources = (0..sources).map(|source| (Head::Source(source), vec![source], 1));
+    let of_sources = (0..sources).map(|source| (Head::Source(source), vec![source]));
     let transforms = computations.iter().enumerate();
     let of_transforms = transforms
         .filter(|(_, computation)| computation.is_transform)
-        .map(|(at, computation)| {
-            let streams = computation.outputs.to_vec();
-            (Head::Transform(at), streams, computation.partitions)
-        });
+        .map(|(at, computation)| (Head::Transform(at), computation.outputs.to_vec()));
     of_sources
         .chain(of_transforms)
-        .map(|(head, mut streams, partitions)| {
+        .map(|(head, mut streams)| {
             let mut maps = Vec::new();
             for (at, computation) in computations.iter().enumerate() {
                 let is_fed = computation
@@ -265,7 +248,6 @@ fn shapes(sources: usize, computations: &[Computation]) -> Vec<Shape> {
                 head,
                 maps,
                 streams,
-                partitions,
             }
         })
         .collect()

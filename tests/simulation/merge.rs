@@ -59,20 +59,19 @@ pub(crate) fn judge(evidence: &Evidence<'_>, decided: &[Decided]) -> Vec<Finding
 type Readers = BTreeMap<PartitionId, (Reader, SinkFileId)>;
 
 fn readers(evidence: &Evidence<'_>) -> Readers {
-    let graph = evidence.graph;
-    let places = graph.places().into_iter();
-    places
-        .filter_map(|place| {
-            let Head::Transform(at) = graph.shapes[place.shape].head else {
+    let partitions = evidence.layouts.all();
+    partitions
+        .filter_map(|partition| {
+            let shape = evidence.layouts.place(partition).shape;
+            let Head::Transform(at) = evidence.graph.shapes[shape].head else {
                 return None;
             };
             let reader = Reader {
-                name: evidence.name(place),
-                inputs: inputs(graph, at, evidence),
+                name: evidence.name(partition),
+                inputs: inputs(evidence.graph, at, evidence),
                 lanes: BTreeMap::new(),
             };
-            let partition = evidence.deployment.partition(graph, place);
-            Some((partition, (reader, evidence.sink_file(place.shape))))
+            Some((partition, (reader, evidence.sink_file(shape))))
         })
         .collect()
 }

@@ -29,6 +29,8 @@ pub(crate) enum Mutation {
     SourcePositionNotCommitted,
     /// Of an epoch that was not decided all is kept but the states.
     StateLost,
+    /// A key whose states are not in memory has none.
+    StatesNotReadBack,
     /// Chunks are handed on before their epoch is decided, and stay when it is not.
     ChunkBeforeCommit,
     /// Neither lease nor predecessor is compared: whoever commits, commits.
@@ -74,11 +76,12 @@ pub(crate) struct Kept {
 
 impl Mutation {
     /// All of them.
-    pub(crate) const ALL: [Mutation; 21] = [
+    pub(crate) const ALL: [Mutation; 22] = [
         Mutation::FrontierNotCommitted,
         Mutation::FrontierOneShort,
         Mutation::SourcePositionNotCommitted,
         Mutation::StateLost,
+        Mutation::StatesNotReadBack,
         Mutation::ChunkBeforeCommit,
         Mutation::StaleEpochAccepted,
         Mutation::TrimBeforeCovered,
@@ -101,7 +104,7 @@ impl Mutation {
     /// The checker that must find it, whoever else does.
     pub(crate) fn checker(self) -> Checker {
         match self {
-            Mutation::StateLost => Checker::State,
+            Mutation::StateLost | Mutation::StatesNotReadBack => Checker::State,
             Mutation::RowsOfUndecidedEpoch => Checker::Sinks,
             Mutation::ClampDropped
             | Mutation::AlignmentNotCommitted
@@ -245,7 +248,8 @@ impl Mutation {
                     align(&mut commit, written_at);
                 }
             }
-            Mutation::InputsNotMerged
+            Mutation::StatesNotReadBack
+            | Mutation::InputsNotMerged
             | Mutation::TieRuleReversed
             | Mutation::DelaysIgnored
             | Mutation::GapSkipped

@@ -10,7 +10,7 @@ use tidelock::clock::Clock as _;
 use tidelock::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
 use tidelock::storage::{
     CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, Refusal, Storage, StorageError,
-    StoredRow,
+    StoredRow, keys,
 };
 use tidelock::types::batch::Timestamp;
 use tidelock::types::epoch::{EpochCommit, Head};
@@ -208,7 +208,13 @@ impl Storage for SimulatedStorage {
     }
 
     fn get_many(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
-        self.memory.get_many(keys)
+        let mut values = self.memory.get_many(keys)?;
+        if let Some((Mutation::StatesNotReadBack, _)) = self.mutation {
+            let states = keys.iter().zip(&mut values);
+            let states = states.filter(|(key, _)| key.first() == Some(&keys::STATE));
+            states.for_each(|(_, value)| *value = None);
+        }
+        Ok(values)
     }
 
     fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Vec<StoredRow>, StorageError> {

@@ -20,6 +20,7 @@ use crate::deployment::{Deployment, JobPlace, Parts};
 use crate::faults::{Fault, FaultCounts};
 use crate::graph::{Graph, Head};
 use crate::guests::Guests;
+use crate::layouts::Layouts;
 use crate::mutation::Mutation;
 use crate::random::Random;
 use crate::record_source::SourceLength;
@@ -50,14 +51,15 @@ pub(crate) struct Verdict {
 pub(crate) fn run(seed: u64, mutation: Option<Mutation>, guests: &Guests) -> Verdict {
     let mut random = Random::new(seed);
     let graph = Graph::random(&mut random);
-    let mut world = World::new(random, &graph, mutation, guests);
+    let mut world = World::new(random, graph, mutation, guests);
     let mut findings = Vec::new();
     for _ in 0..world.random.within(1..=3) {
         world.grow_sources();
         let stalled = world.run().err();
         let evidence = Evidence {
-            graph: &graph,
+            graph: &world.graph,
             deployment: &world.deployment,
+            layouts: &world.layouts,
             storage: &world.storage,
             sources: &world.sources,
             is_finished: stalled.is_none(),
@@ -79,9 +81,11 @@ pub(crate) fn run(seed: u64, mutation: Option<Mutation>, guests: &Guests) -> Ver
 
 struct World<'w> {
     random: Random,
-    graph: &'w Graph,
+    graph: Graph,
     guests: &'w Guests,
     deployment: Deployment,
+    /// Every partition that the pipeline ever had.
+    layouts: Layouts,
     mutation: Option<Mutation>,
     places: Vec<JobPlace>,
     storage: Arc<SimulatedStorage>,
@@ -102,26 +106,27 @@ struct World<'w> {
 impl<'w> World<'w> {
     fn new(
         random: Random,
-        graph: &'w Graph,
+        graph: Graph,
         mutation: Option<Mutation>,
         guests: &'w Guests,
     ) -> World<'w> {
         let clock = Arc::new(SimulatedClock::default());
         let storage = Arc::new(SimulatedStorage::new(clock.clone(), mutation));
-        let deployment = Deployment::register(graph, &*storage).expect("the store is sound");
+        let deployment = Deployment::register(&graph, &*storage).expect("the store is sound");
         World {
             random,
-            graph,
             guests,
             mutation,
-            places: graph.places(),
+            places: Vec::new(),
             deployment,
+            layouts: Layouts::default(),
             worker: SimulatedWorker::new(storage.clone(), clock.clone(), LaneLimits::default(), 0),
             storage,
             clock,
             sources: (0..graph.sources)
                 .map(|_| SourceLength::default())
                 .collect(),
+            graph,
             stale_jobs: Vec::new(),
             starved: None,
             lane_limits: LaneLimits::default(),
@@ -189,9 +194,8 @@ impl<'w> World<'w> {
         let waiting = WaitingChunks::after(&self.storage.decided());
         let mut is_felt = false;
         for at in (0..self.places.len()).filter(|at| *at != starved) {
-            let place = self.places[at];
-            let partition = self.deployment.partition(self.graph, place);
-            let can_go_on = match self.graph.shapes[place.shape].head {
+            let JobPlace { shape, partition } = self.places[at];
+            let can_go_on = match self.graph.shapes[shape].head {
                 Head::Source(source) => !self.sources[source].is_told(),
                 Head::Transform(_) => waiting.has_input(partition),
             };
@@ -316,7 +320,7 @@ impl<'w> World<'w> {
 
     fn announce(&mut self, at: usize) -> Result<(), Finding> {
         let parts = Parts {
-            graph: self.graph,
+            graph: &self.graph,
             guests: self.guests,
             sources: &self.sources,
             mutation: self.mutation,
@@ -355,27 +359,35 @@ impl<'w> World<'w> {
         }
     }
 
-    /// A new worker takes over: ends all leases, finds the pipeline registered, announces every job,
-    /// opens none yet.
+    /// A new worker takes over: finds the pipeline registered, announces every job, opens none yet.
     fn start_worker(&mut self) -> Result<(), Finding> {
         self.sources.iter().for_each(SourceLength::forget_end);
+        self.register()?;
         self.lane_limits = lane_limits(&mut self.random);
         self.storage.set_lane_bytes_max(self.lane_limits.max_bytes);
-        let mutated = self
-            .mutation
-            .map(|mutation| mutation.limit(self.lane_limits));
+        let mutated = self.mutation.map(|it| it.limit(self.lane_limits));
         let limits = mutated.unwrap_or(self.lane_limits);
         let (storage, clock) = (self.storage.clone(), self.clock.clone());
         self.worker = SimulatedWorker::new(storage, clock, limits, self.places.len());
+        (0..self.places.len()).try_for_each(|at| self.announce(at))
+    }
+
+    /// Ends all leases and finds the pipeline as it was registered.
+    fn register(&mut self) -> Result<(), Finding> {
         leases::end_all(&*self.storage)
             .map_err(|error| progress(format!("leases can't be ended: {error}")))?;
-        self.deployment = Deployment::register(self.graph, &*self.storage)
+        self.deployment = Deployment::register(&self.graph, &*self.storage)
             .map_err(|error| progress(format!("the pipeline can't be registered: {error}")))?;
         let changes = self.deployment.changes();
         if !changes.is_empty() {
             return Err(progress(format!("the pipeline has changed: {changes:?}")));
         }
-        (0..self.places.len()).try_for_each(|at| self.announce(at))
+        self.places = self.deployment.places(&self.graph);
+        for shape in 0..self.graph.shapes.len() {
+            let layout = self.deployment.layout(&self.graph, shape);
+            self.layouts.follow(shape, layout);
+        }
+        Ok(())
     }
 
     fn reopen_stopped_storage(&mut self) -> Result<(), Finding> {
@@ -413,7 +425,7 @@ impl<'w> World<'w> {
                 JobStage::Open(_) => "open",
                 JobStage::Ended => "ended",
             };
-            format!("{name}[{}] is {stage}", place.partition)
+            format!("{} of {name} is {stage}", place.partition)
         };
         let stages: Vec<String> = self
             .places
