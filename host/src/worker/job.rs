@@ -29,7 +29,7 @@ use crate::worker::input::ItemLocation;
 use crate::worker::input::lanes::LanesInput;
 use crate::worker::input::source::SourceInput;
 use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, StreamPlan};
-use crate::worker::progress::RunProgress;
+use crate::worker::progress::{EpochCounts, JobIdentity, JobProgress, RunProgress};
 
 /// How many chunks of one lane are looked at at a time when its writer starts.
 const CHUNKS_RESTORED: ChunkLimit = ChunkLimit {
@@ -51,7 +51,7 @@ pub struct Job {
     lanes_written: BTreeMap<LaneId, KeptChunks>,
     storage: Arc<dyn Storage>,
     board: Arc<LaneBoard>,
-    progress: RunProgress,
+    progress: JobProgress,
     clock: Arc<dyn Clock>,
     /// Rows given to sinks in the open epoch.
     sink_rows: u64,
@@ -94,7 +94,7 @@ pub struct JobContext {
     pub storage: Arc<dyn Storage>,
     /// What jobs tell each other about lanes.
     pub board: Arc<LaneBoard>,
-    /// Counters for those who watch.
+    /// What the jobs say of themselves, for those who watch.
     pub progress: RunProgress,
     /// The time of day, for what a transform creates.
     pub clock: Arc<dyn Clock>,
@@ -139,17 +139,21 @@ impl AnnouncedJob {
         let head = context.storage.head(plan.lease.partition)?;
         let record = rows::read_epoch_record(&*context.storage, plan.lease.partition, head.epoch)?;
         tracing::debug!(job = plan.name, head = %head.epoch, "job opened");
+        let job = JobIdentity::of(&plan);
         let input = match plan.input {
             InputPlan::Source(source) => {
                 let partition = plan.lease.partition;
                 let position = rows::read_source_position(&*context.storage, partition)?;
                 let input = SourceInput::new(plan.name.clone(), source, position);
-                context.progress.source_opened(input.progress());
                 JobInput::Source(input)
             }
             InputPlan::Lanes(lanes) => {
                 JobInput::Lanes(LanesInput::open(&lanes, &*context.storage, &context.board)?)
             }
+        };
+        let source = match &input {
+            JobInput::Source(source) => Some(source.progress()),
+            JobInput::Lanes(_) => None,
         };
         Ok(Job {
             identity: EpochIdentity {
@@ -166,6 +170,7 @@ impl AnnouncedJob {
                 plan.limits,
                 plan.state_cache_bytes_max,
             ),
+            progress: context.progress.job_opened(job, source),
             name: plan.name,
             lease: plan.lease,
             limits: plan.limits,
@@ -175,7 +180,6 @@ impl AnnouncedJob {
             lanes_written: self.lanes_written,
             storage: context.storage,
             board: context.board,
-            progress: context.progress,
             clock: context.clock,
             sink_rows: 0,
             is_closed: false,
@@ -212,8 +216,7 @@ impl Job {
         if self.board.is_stopped() {
             return Ok(JobStep::Ended(JobEnd::Stopped));
         }
-        let lanes_written = self.lanes_written.keys().copied();
-        if self.board.full_lane(lanes_written).is_some() {
+        if self.waits_for_room() {
             return Ok(JobStep::Idle);
         }
         let mut epoch = OpenEpoch::new(self.identity, self.limits);
@@ -229,6 +232,17 @@ impl Job {
             true => self.finish(),
             false => Ok(JobStep::Idle),
         }
+    }
+
+    /// Whether a lane that the job writes is full; those who watch are told.
+    fn waits_for_room(&self) -> bool {
+        let full = (self.board).full_lane(self.lanes_written.keys().copied());
+        if self.progress.waits_for(full)
+            && let Some(lane) = full
+        {
+            tracing::debug!(%lane, "lane full");
+        }
+        full.is_some()
     }
 
     /// Takes items in order and runs them, batch by batch, until the epoch is full or there is
@@ -423,18 +437,28 @@ impl Job {
                 .or_default()
                 .trimmed(trim.epoch);
         }
-        match &mut self.input {
+        let source_bytes = match &mut self.input {
             JobInput::Source(source) => {
                 source.committed();
-                self.progress.source_advanced(rows, source.bytes_advanced());
+                source.bytes_advanced()
             }
-            JobInput::Lanes(lanes) => lanes.committed(&self.board),
-        }
+            JobInput::Lanes(lanes) => {
+                lanes.committed(&self.board);
+                0
+            }
+        };
         if let Some(states) = self.chain.states() {
             states.shrink();
         }
-        self.progress
-            .epoch_committed(messages, std::mem::take(&mut self.sink_rows));
+        self.progress.epoch_committed(EpochCounts {
+            input_messages: rows,
+            output_messages: messages,
+            sink_rows: std::mem::take(&mut self.sink_rows),
+            source_bytes,
+        });
+        if let Some(hot_keys) = self.chain.hot_keys() {
+            self.progress.hot_keys(hot_keys);
+        }
     }
 
     fn input_is_ended(&self) -> bool {
