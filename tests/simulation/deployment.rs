@@ -173,7 +173,7 @@ impl Deployment {
         }
         let mut plan = JobPlan {
             name: shape.head.name().to_owned(),
-            place: PartitionPlace::new(place.partition, wiring.partitions(&shape.head).len()),
+            place: plan_place(place.partition, wiring.partitions(&shape.head)),
             lease,
             deployment: self.registration.deployment(),
             limits: limits(random),
@@ -203,6 +203,12 @@ fn shape_of<'w>(wiring: &'w Wiring<'_>, head: &str) -> &'w JobShape {
     let mut shapes = wiring.shapes().iter();
     let shape = shapes.find(|shape| shape.head.name() == head);
     shape.unwrap_or_else(|| panic!("no kind of job is headed by {head}"))
+}
+
+/// The place of a partition in its layout.
+fn plan_place(partition: PartitionId, layout: &[PartitionId]) -> PartitionPlace {
+    let index = layout.iter().position(|other| *other == partition);
+    PartitionPlace::new(index.unwrap_or_default(), layout.len())
 }
 
 fn node(name: &str, places: NodePlaces, parts: &Parts<'_>) -> NodePlan {

@@ -8,7 +8,7 @@ use tidelock::types::key::{key_hash, partition_of};
 
 /// What a partition is or was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PartitionPlace {
+pub(crate) struct LayoutPlace {
     /// Its kind of job, as an index into the graph's shapes.
     pub(crate) shape: usize,
     /// Its layout among those of its shape, from 0.
@@ -19,7 +19,7 @@ pub(crate) struct PartitionPlace {
     count: usize,
 }
 
-impl PartitionPlace {
+impl LayoutPlace {
     /// Whether messages of this key are its own.
     pub(crate) fn owns(&self, key: &[u8]) -> bool {
         partition_of(key_hash(key), self.count) == self.index
@@ -30,7 +30,7 @@ impl PartitionPlace {
 #[derive(Debug, Default)]
 pub(crate) struct Layouts {
     by_shape: BTreeMap<usize, Vec<Vec<PartitionId>>>,
-    places: BTreeMap<PartitionId, PartitionPlace>,
+    places: BTreeMap<PartitionId, LayoutPlace>,
 }
 
 impl Layouts {
@@ -41,7 +41,7 @@ impl Layouts {
             return;
         }
         for (index, partition) in layout.iter().enumerate() {
-            let place = PartitionPlace {
+            let place = LayoutPlace {
                 shape,
                 layout: of_shape.len(),
                 index,
@@ -54,7 +54,7 @@ impl Layouts {
     }
 
     /// What a partition is or was.
-    pub(crate) fn place(&self, partition: PartitionId) -> PartitionPlace {
+    pub(crate) fn place(&self, partition: PartitionId) -> LayoutPlace {
         self.places[&partition]
     }
 
