@@ -2,7 +2,8 @@
 //! faults that came to pass. With a mutation it is the engine's accomplice: it commits what the job
 //! asked for in a way that a broken engine would.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -25,6 +26,9 @@ use crate::random::Random;
 /// Why its locks can be taken.
 const UNPOISONED: &str = "nobody panics with the history";
 
+/// Reads of which one fails, while things go wrong.
+const READS_PER_FAULT: usize = 1_000;
+
 /// An epoch that was decided.
 #[derive(Debug, Clone)]
 pub(crate) struct Decided {
@@ -44,6 +48,10 @@ pub(crate) struct SimulatedStorage {
     memory: MemoryStorage,
     drawn: DrawnFault,
     met_fault: AtomicBool,
+    /// Says which reads fail; `None`: none does.
+    read_faults: Mutex<Option<Random>>,
+    /// Whether a read has failed since somebody asked.
+    has_failed_reading: AtomicBool,
     lane_bytes_max: AtomicU64,
     history: Mutex<History>,
     mutation: Option<(Mutation, Mutex<Kept>)>,
@@ -66,18 +74,49 @@ impl SimulatedStorage {
             memory: MemoryStorage::new(),
             drawn: DrawnFault::default(),
             met_fault: AtomicBool::new(false),
+            read_faults: Mutex::default(),
+            has_failed_reading: AtomicBool::new(false),
             lane_bytes_max: AtomicU64::new(u64::MAX),
             history: Mutex::default(),
             mutation: mutation.map(|mutation| (mutation, Mutex::default())),
         }
     }
 
-    /// From here on epochs meet faults, or no longer.
-    pub(crate) fn set_faults(&self, random: Option<Random>) {
+    /// From here on epochs and reads meet faults, or no longer.
+    pub(crate) fn set_faults(&self, mut random: Option<Random>) {
+        *self.read_faults.lock().expect(UNPOISONED) = random.as_mut().map(Random::fork);
         *self.drawn.lock().expect(UNPOISONED) = CommitFault::None;
         let drawn = DrawnFault::clone(&self.drawn);
         let plan = random.map(|random| faults::plan(random, drawn));
         self.memory.set_faults(plan);
+    }
+
+    /// Whether a read has failed since this was asked last; counts it.
+    pub(crate) fn take_failed_read(&self) -> bool {
+        let has_failed = self.has_failed_reading.swap(false, Ordering::Relaxed);
+        if has_failed {
+            self.count(Fault::ReadFailed);
+        }
+        has_failed
+    }
+
+    /// Fails now and then.
+    fn read(&self) -> Result<(), StorageError> {
+        let mut faults = self.read_faults.lock().expect(UNPOISONED);
+        match faults
+            .as_mut()
+            .map(|random| random.within(0..=READS_PER_FAULT))
+        {
+            Some(0) => {
+                self.has_failed_reading.store(true, Ordering::Relaxed);
+                Err(StorageError::File {
+                    action: "read",
+                    path: PathBuf::from("simulated"),
+                    source: io::Error::other("the simulation has it fail"),
+                })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// From here on lanes hold this many bytes at most, and an epoch.
@@ -112,6 +151,8 @@ impl SimulatedStorage {
             memory,
             drawn: DrawnFault::default(),
             met_fault: AtomicBool::new(false),
+            read_faults: Mutex::default(),
+            has_failed_reading: AtomicBool::new(false),
             lane_bytes_max: AtomicU64::new(u64::MAX),
             history: Mutex::new(history),
             mutation: self.mutation,
@@ -204,10 +245,12 @@ impl Storage for SimulatedStorage {
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        self.read()?;
         self.memory.get(key)
     }
 
     fn get_many(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
+        self.read()?;
         let mut values = self.memory.get_many(keys)?;
         if let Some((Mutation::StatesNotReadBack, _)) = self.mutation {
             let states = keys.iter().zip(&mut values);
@@ -218,6 +261,7 @@ impl Storage for SimulatedStorage {
     }
 
     fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Vec<StoredRow>, StorageError> {
+        self.read()?;
         if let Some((Mutation::GapSkipped, _)) = self.mutation
             && reads_on_in_a_lane(start)
         {

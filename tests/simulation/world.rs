@@ -153,13 +153,11 @@ impl<'w> World<'w> {
     /// One run of the pipeline: disturbed for a while, then undisturbed to its end.
     fn run(&mut self) -> Result<(), Finding> {
         self.start_worker()?;
-        self.is_disturbed = true;
-        self.storage.set_faults(Some(self.random.fork()));
+        self.set_disturbed(true);
         for _ in 0..self.random.within(0..=400) {
             self.disturb()?;
         }
-        self.is_disturbed = false;
-        self.storage.set_faults(None);
+        self.set_disturbed(false);
         if self.random.chance(STARVED_RUNS_PERCENT) {
             self.starve()?;
         }
@@ -173,6 +171,16 @@ impl<'w> World<'w> {
             }
         }
         Err(progress("the run does not end".to_owned()))
+    }
+
+    /// From here on things go wrong, or no longer.
+    fn set_disturbed(&mut self, is_disturbed: bool) {
+        self.is_disturbed = is_disturbed;
+        let faults = is_disturbed.then(|| self.random.fork());
+        self.storage.set_faults(faults);
+        for source in &self.sources {
+            source.set_disturbed(is_disturbed);
+        }
     }
 
     /// A reader gets no turn while all others go on as far as they can: whoever stands still then
@@ -264,6 +272,8 @@ impl<'w> World<'w> {
             JobStage::Gone => self.announce(at).map(|()| true),
             JobStage::Announced(_) => match self.worker.open(at) {
                 Ok(()) => Ok(true),
+                // The job is gone.
+                Err(_) if self.storage.take_failed_read() => Ok(true),
                 Err(error) => Err(progress(format!("a job can't be opened: {error}"))),
             },
             JobStage::Open(_) if self.starved == Some(at) => Ok(false),
@@ -288,6 +298,12 @@ impl<'w> World<'w> {
             {
                 JobStage::Gone
             }
+            Err(JobError::Storage(_)) if self.storage.take_failed_read() => JobStage::Gone,
+            // A job tells it once what it had read before is committed.
+            Err(JobError::Source(_)) if self.sources.iter().any(SourceLength::take_failure) => {
+                self.storage.count(Fault::SourceFailed);
+                JobStage::Gone
+            }
             Err(error) => {
                 let name = self
                     .graph
@@ -310,6 +326,7 @@ impl<'w> World<'w> {
         }
         let at = self.random.index(self.stale_jobs.len());
         let step = self.stale_jobs[at].step();
+        self.storage.take_failed_read();
         let goes_on = matches!(step, Ok(JobStep::Committed | JobStep::Idle));
         if !goes_on {
             self.stale_jobs.swap_remove(at);
@@ -327,8 +344,15 @@ impl<'w> World<'w> {
         };
         let (place, storage) = (self.places[at], &*self.storage);
         let plan = (self.deployment).plan(place, &parts, storage, &mut self.random);
-        plan.and_then(|plan| self.worker.announce(at, plan))
-            .map_err(|error| progress(format!("a job can't be announced: {error}")))
+        match plan.and_then(|plan| self.worker.announce(at, plan)) {
+            Err(_) if self.storage.take_failed_read() => {
+                self.worker.jobs[at] = JobStage::Gone;
+                Ok(())
+            }
+            announced => {
+                announced.map_err(|error| progress(format!("a job can't be announced: {error}")))
+            }
+        }
     }
 
     /// Another job gets the lease at once; the one that had it does not notice.
@@ -369,7 +393,13 @@ impl<'w> World<'w> {
         let limits = mutated.unwrap_or(self.lane_limits);
         let (storage, clock) = (self.storage.clone(), self.clock.clone());
         self.worker = SimulatedWorker::new(storage, clock, limits, self.places.len());
-        (0..self.places.len()).try_for_each(|at| self.announce(at))
+        for at in 0..self.places.len() {
+            // None is opened before all are announced.
+            while matches!(self.worker.jobs[at], JobStage::Gone) {
+                self.announce(at)?;
+            }
+        }
+        Ok(())
     }
 
     /// Ends all leases and finds the pipeline as it was registered.
@@ -410,9 +440,7 @@ impl<'w> World<'w> {
             false => UnsyncedTail::Survived,
         };
         self.storage = Arc::new(storage.crash_and_reopen(tail));
-        if self.is_disturbed {
-            self.storage.set_faults(Some(self.random.fork()));
-        }
+        self.set_disturbed(self.is_disturbed);
         self.start_worker()
     }
 
