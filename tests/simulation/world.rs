@@ -7,18 +7,15 @@
 
 use std::sync::Arc;
 
-use tidelock::storage::leases;
-use tidelock::storage::memory::UnsyncedTail;
 use tidelock::types::pipeline::LaneLimits;
 use tidelock::worker::error::JobError;
 use tidelock::worker::job::{Job, JobEnd, JobStep};
 
-use crate::backpressure::WaitingChunks;
 use crate::checkers::{self, Checker, Evidence, Finding};
 use crate::clock::SimulatedClock;
 use crate::deployment::{Deployment, JobPlace, Parts};
 use crate::faults::{Fault, FaultCounts};
-use crate::graph::{Graph, Head};
+use crate::graph::Graph;
 use crate::guests::Guests;
 use crate::layouts::Layouts;
 use crate::mutation::Mutation;
@@ -27,8 +24,6 @@ use crate::record_source::SourceLength;
 use crate::storage::SimulatedStorage;
 use crate::worker::{JobStage, SimulatedWorker};
 
-/// How many jobs without a lease go on at most.
-const STALE_JOBS_MAX: usize = 4;
 /// In how many runs of a hundred a reader is starved.
 const STARVED_RUNS_PERCENT: u64 = 60;
 /// Rounds without disturbance after which a run should long have ended.
@@ -79,28 +74,29 @@ pub(crate) fn run(seed: u64, mutation: Option<Mutation>, guests: &Guests) -> Ver
     }
 }
 
-struct World<'w> {
-    random: Random,
-    graph: Graph,
-    guests: &'w Guests,
-    deployment: Deployment,
+/// What a seed makes.
+pub(crate) struct World<'w> {
+    pub(crate) random: Random,
+    pub(crate) graph: Graph,
+    pub(crate) guests: &'w Guests,
+    pub(crate) deployment: Deployment,
     /// Every partition that the pipeline ever had.
-    layouts: Layouts,
-    mutation: Option<Mutation>,
-    places: Vec<JobPlace>,
-    storage: Arc<SimulatedStorage>,
-    clock: Arc<SimulatedClock>,
+    pub(crate) layouts: Layouts,
+    pub(crate) mutation: Option<Mutation>,
+    pub(crate) places: Vec<JobPlace>,
+    pub(crate) storage: Arc<SimulatedStorage>,
+    pub(crate) clock: Arc<SimulatedClock>,
     /// How many records each source has.
-    sources: Vec<SourceLength>,
-    worker: SimulatedWorker,
+    pub(crate) sources: Vec<SourceLength>,
+    pub(crate) worker: SimulatedWorker,
     /// Jobs that go on without a lease.
-    stale_jobs: Vec<Job>,
+    pub(crate) stale_jobs: Vec<Job>,
     /// A job that gets no turn.
-    starved: Option<usize>,
+    pub(crate) starved: Option<usize>,
     /// How much may wait in the lanes of the worker.
-    lane_limits: LaneLimits,
+    pub(crate) lane_limits: LaneLimits,
     /// Whether things go wrong.
-    is_disturbed: bool,
+    pub(crate) is_disturbed: bool,
 }
 
 impl<'w> World<'w> {
@@ -141,15 +137,6 @@ impl<'w> World<'w> {
         }
     }
 
-    /// A source grows while it is read.
-    fn grow_source(&mut self) {
-        let at = self.random.index(self.sources.len());
-        let records = self.random.within(1..=20) as u64;
-        if self.sources[at].grow(records) {
-            self.storage.count(Fault::SourceGrew);
-        }
-    }
-
     /// One run of the pipeline: disturbed for a while, then undisturbed to its end.
     fn run(&mut self) -> Result<(), Finding> {
         self.start_worker()?;
@@ -173,85 +160,8 @@ impl<'w> World<'w> {
         Err(progress("the run does not end".to_owned()))
     }
 
-    /// From here on things go wrong, or no longer.
-    fn set_disturbed(&mut self, is_disturbed: bool) {
-        self.is_disturbed = is_disturbed;
-        let faults = is_disturbed.then(|| self.random.fork());
-        self.storage.set_faults(faults);
-        for source in &self.sources {
-            source.set_disturbed(is_disturbed);
-        }
-    }
-
-    /// A reader gets no turn while all others go on as far as they can: whoever stands still then
-    /// must stand before a full lane.
-    fn starve(&mut self) -> Result<(), Finding> {
-        for source in &self.sources {
-            source.grow(self.random.within(0..=80) as u64);
-        }
-        let head = |at: &usize| self.graph.shapes[self.places[*at].shape].head;
-        let is_reader = |at: &usize| matches!(head(at), Head::Transform(_));
-        let readers: Vec<usize> = (0..self.places.len()).filter(is_reader).collect();
-        if readers.is_empty() {
-            return Ok(());
-        }
-        let starved = readers[self.random.index(readers.len())];
-        self.starved = Some(starved);
-        while self.round()? {}
-        self.starved = None;
-        let waiting = WaitingChunks::after(&self.storage.decided());
-        let mut is_felt = false;
-        for at in (0..self.places.len()).filter(|at| *at != starved) {
-            let JobPlace { shape, partition } = self.places[at];
-            let can_go_on = match self.graph.shapes[shape].head {
-                Head::Source(source) => !self.sources[source].is_told(),
-                Head::Transform(_) => waiting.has_input(partition),
-            };
-            let is_full = waiting
-                .full_lane(partition, self.lane_limits.max_bytes)
-                .is_some();
-            is_felt |= is_full;
-            if can_go_on && !is_full {
-                let text = format!(
-                    "{partition} stands still before its bound: {}",
-                    self.stages()
-                );
-                return Err(Finding {
-                    checker: Checker::Backpressure,
-                    text,
-                });
-            }
-        }
-        if is_felt {
-            self.storage.count(Fault::WriterStopped);
-        }
-        Ok(())
-    }
-
-    /// One thing that may happen at any moment.
-    fn disturb(&mut self) -> Result<(), Finding> {
-        let at = self.random.index(self.places.len());
-        match self.random.within(0..=999) {
-            0..=839 => self.go_on(at).map(drop),
-            840..=859 => {
-                self.grow_source();
-                Ok(())
-            }
-            860..=929 => self.step_stale_job().map(drop),
-            930..=959 => {
-                if self.worker.take_open(at).is_some() {
-                    self.storage.count(Fault::JobCrashed);
-                }
-                Ok(())
-            }
-            960..=989 => self.move_lease(at),
-            990..=996 => self.lose_worker(),
-            _ => self.reopen_storage(),
-        }
-    }
-
     /// Every job goes on once, in some order. False when that changed nothing.
-    fn round(&mut self) -> Result<bool, Finding> {
+    pub(crate) fn round(&mut self) -> Result<bool, Finding> {
         let mut order: Vec<usize> = (0..self.places.len()).collect();
         self.random.shuffle(&mut order);
         let mut has_changed = false;
@@ -264,7 +174,7 @@ impl<'w> World<'w> {
 
     /// The next thing for a job to do: to be announced, to be opened, or a step. False when it
     /// could do nothing.
-    fn go_on(&mut self, at: usize) -> Result<bool, Finding> {
+    pub(crate) fn go_on(&mut self, at: usize) -> Result<bool, Finding> {
         if self.clock.pass(&mut self.random) {
             self.storage.count(Fault::ClockSetBack);
         }
@@ -319,23 +229,7 @@ impl<'w> World<'w> {
         Ok(true)
     }
 
-    /// A step of a job without a lease. Whatever comes of it, nobody must ever see it.
-    fn step_stale_job(&mut self) -> Result<bool, Finding> {
-        if self.stale_jobs.is_empty() {
-            return Ok(false);
-        }
-        let at = self.random.index(self.stale_jobs.len());
-        let step = self.stale_jobs[at].step();
-        self.storage.take_failed_read();
-        let goes_on = matches!(step, Ok(JobStep::Committed | JobStep::Idle));
-        if !goes_on {
-            self.stale_jobs.swap_remove(at);
-        }
-        self.reopen_stopped_storage()?;
-        Ok(!matches!(step, Ok(JobStep::Idle)))
-    }
-
-    fn announce(&mut self, at: usize) -> Result<(), Finding> {
+    pub(crate) fn announce(&mut self, at: usize) -> Result<(), Finding> {
         let parts = Parts {
             graph: &self.graph,
             guests: self.guests,
@@ -355,96 +249,7 @@ impl<'w> World<'w> {
         }
     }
 
-    /// Another job gets the lease at once; the one that had it does not notice.
-    fn move_lease(&mut self, at: usize) -> Result<(), Finding> {
-        if let Some(job) = self.worker.take_open(at) {
-            self.storage.count(Fault::LeaseMoved);
-            self.keep_stale(job);
-            self.announce(at)?;
-        }
-        Ok(())
-    }
-
-    fn lose_worker(&mut self) -> Result<(), Finding> {
-        self.storage.count(Fault::WorkerLost);
-        for at in 0..self.places.len() {
-            if let Some(job) = self.worker.take_open(at)
-                && self.random.chance(50)
-            {
-                self.keep_stale(job);
-            }
-        }
-        self.start_worker()
-    }
-
-    fn keep_stale(&mut self, job: Job) {
-        if self.stale_jobs.len() < STALE_JOBS_MAX {
-            self.stale_jobs.push(job);
-        }
-    }
-
-    /// A new worker takes over: finds the pipeline registered, announces every job, opens none yet.
-    fn start_worker(&mut self) -> Result<(), Finding> {
-        self.sources.iter().for_each(SourceLength::forget_end);
-        self.register()?;
-        self.lane_limits = lane_limits(&mut self.random);
-        self.storage.set_lane_bytes_max(self.lane_limits.max_bytes);
-        let mutated = self.mutation.map(|it| it.limit(self.lane_limits));
-        let limits = mutated.unwrap_or(self.lane_limits);
-        let (storage, clock) = (self.storage.clone(), self.clock.clone());
-        self.worker = SimulatedWorker::new(storage, clock, limits, self.places.len());
-        for at in 0..self.places.len() {
-            // None is opened before all are announced.
-            while matches!(self.worker.jobs[at], JobStage::Gone) {
-                self.announce(at)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends all leases and finds the pipeline as it was registered.
-    fn register(&mut self) -> Result<(), Finding> {
-        leases::end_all(&*self.storage)
-            .map_err(|error| progress(format!("leases can't be ended: {error}")))?;
-        self.deployment = Deployment::register(&self.graph, &*self.storage)
-            .map_err(|error| progress(format!("the pipeline can't be registered: {error}")))?;
-        let changes = self.deployment.changes();
-        if !changes.is_empty() {
-            return Err(progress(format!("the pipeline has changed: {changes:?}")));
-        }
-        self.places = self.deployment.places(&self.graph);
-        for shape in 0..self.graph.shapes.len() {
-            let layout = self.deployment.layout(&self.graph, shape);
-            self.layouts.follow(shape, layout);
-        }
-        Ok(())
-    }
-
-    fn reopen_stopped_storage(&mut self) -> Result<(), Finding> {
-        match self.storage.has_stopped() {
-            true => self.reopen_storage(),
-            false => Ok(()),
-        }
-    }
-
-    /// The machine dies: store and jobs, with and without lease, are gone.
-    fn reopen_storage(&mut self) -> Result<(), Finding> {
-        self.stale_jobs.clear();
-        // Both hold the store.
-        let empty = Arc::new(SimulatedStorage::new(self.clock.clone(), None));
-        self.worker = SimulatedWorker::new(empty.clone(), self.clock.clone(), self.lane_limits, 0);
-        let storage = Arc::into_inner(std::mem::replace(&mut self.storage, empty));
-        let storage = storage.expect("jobs alone share the store");
-        let tail = match self.random.chance(50) {
-            true => UnsyncedTail::Lost,
-            false => UnsyncedTail::Survived,
-        };
-        self.storage = Arc::new(storage.crash_and_reopen(tail));
-        self.set_disturbed(self.is_disturbed);
-        self.start_worker()
-    }
-
-    fn stages(&self) -> String {
+    pub(crate) fn stages(&self) -> String {
         let stage = |(place, stage): (&JobPlace, &JobStage)| {
             let name = self.graph.head_name(self.graph.shapes[place.shape].head);
             let stage = match stage {
@@ -465,23 +270,8 @@ impl<'w> World<'w> {
     }
 }
 
-/// Bounds that are mostly tiny, so that lanes fill up and channels drop chunks.
-fn lane_limits(random: &mut Random) -> LaneLimits {
-    let default = LaneLimits::default();
-    LaneLimits {
-        max_bytes: match random.within(0..=9) {
-            0..=3 => random.within(1..=500) as u64,
-            4..=6 => random.within(500..=4_000) as u64,
-            _ => default.max_bytes,
-        },
-        channel_bytes: match random.chance(70) {
-            true => random.within(0..=4_000) as u64,
-            false => default.channel_bytes,
-        },
-    }
-}
-
-fn progress(text: String) -> Finding {
+/// A run did not go on as it should.
+pub(crate) fn progress(text: String) -> Finding {
     Finding {
         checker: Checker::Progress,
         text,
