@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use guest_behaviours::trace;
-use tidelock::controller::registry::{ComputationIntent, Intent, SinkIntent};
+use tidelock::controller::registry::{ComputationIntent, Intent, SinkIntent, SourceIntent};
 use tidelock::types::batch::{ComputationKind, Description, StateDeclaration};
 use tidelock::types::digest::Digest;
 use tidelock::types::pipeline::{
@@ -29,7 +29,12 @@ pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
             format: RecordFormat::Lines,
             max_record_bytes: FileSourceOptions::RECORD_BYTES_MAX_DEFAULT,
         });
-        (name, SourceOptions { connector, line: 1 })
+        let options = SourceOptions {
+            partitions: vec![connector],
+            parallel_partitions: None,
+            line: 1,
+        };
+        (name, options)
     });
     let computations = graph.computations.iter();
     let sinks = graph.sinks.iter().enumerate();
@@ -106,7 +111,13 @@ pub(crate) fn intent(graph: &Graph, pipeline: &Pipeline) -> Intent {
             })
             .collect(),
         sources: (pipeline.sources.keys())
-            .map(|name| (name.clone(), name.clone()))
+            .map(|name| {
+                let intent = SourceIntent {
+                    kind: name.clone(),
+                    partitions: vec![name.clone()],
+                };
+                (name.clone(), intent)
+            })
             .collect(),
         sinks: (pipeline.sinks.keys())
             .map(|name| {

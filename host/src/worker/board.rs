@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::types::ids::{EpochId, LaneId};
+use crate::worker::turns::SourceTurns;
 
 /// How many bytes of messages a lane may hold that its reader has not committed past, before its
 /// writer waits. One epoch may pass the bound.
@@ -22,6 +23,7 @@ const UNPOISONED: &str = "no job panics while it holds the board";
 pub struct LaneBoard {
     lanes: Mutex<Lanes>,
     changed: Condvar,
+    turns: SourceTurns,
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +89,12 @@ impl LaneBoard {
         lanes.version += 1;
         drop(lanes);
         self.changed.notify_all();
+        self.turns.stop();
+    }
+
+    /// Whose turn it is among the partitions of sources.
+    pub fn turns(&self) -> &SourceTurns {
+        &self.turns
     }
 
     /// Whether the run is to stop.

@@ -33,7 +33,8 @@ pub struct SourceInput {
 }
 
 impl SourceInput {
-    /// Reads on from where the source stands; `committed` is the position in storage.
+    /// Reads on from where the source stands; `name` is what it is in errors, `committed` the
+    /// position in storage.
     pub fn new(name: String, source: Box<dyn Source>, committed: Option<Vec<u8>>) -> SourceInput {
         SourceInput {
             committed,
@@ -313,7 +314,7 @@ impl LaneInput {
 pub enum ItemLocation {
     /// Records of a source.
     Records {
-        /// The source.
+        /// The source, and which file of several.
         source: String,
         /// Their lines.
         lines: std::ops::RangeInclusive<u64>,
@@ -331,11 +332,11 @@ impl std::fmt::Display for ItemLocation {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             ItemLocation::Records { source, lines } if lines.start() == lines.end() => {
-                write!(formatter, "line {} of source {source}", lines.start())
+                write!(formatter, "line {} of {source}", lines.start())
             }
             ItemLocation::Records { source, lines } => {
                 let (start, end) = (lines.start(), lines.end());
-                write!(formatter, "lines {start} to {end} of source {source}")
+                write!(formatter, "lines {start} to {end} of {source}")
             }
             ItemLocation::Messages {
                 first: Some(first),

@@ -26,8 +26,9 @@ use crate::worker::board::LaneBoard;
 use crate::worker::chain::{Chain, ChainError};
 use crate::worker::error::JobError;
 use crate::worker::input::{CHUNKS_READ, ItemLocation, LanesInput, SourceInput};
-use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, StreamPlan};
+use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, SourcePlan, StreamPlan};
 use crate::worker::progress::{EpochCounts, JobIdentity, JobProgress, RunProgress};
+use crate::worker::turns::SourceTurn;
 
 /// One job, ready to run on a thread of its own.
 pub struct Job {
@@ -49,6 +50,8 @@ pub struct Job {
     sink_rows: u64,
     /// Whether the board knows that no chunk will follow.
     is_closed: bool,
+    /// When the source's partition may be read, where it has to wait for others.
+    turn: Option<SourceTurn>,
     /// Why the source can't be read on: told once what was read before it is committed.
     source_error: Option<SourceError>,
 }
@@ -113,6 +116,12 @@ impl AnnouncedJob {
             context.board.open(lane, kept.newest(), size_bytes);
             lanes_written.insert(lane, kept);
         }
+        if let InputPlan::Source(SourcePlan {
+            turn: Some(turn), ..
+        }) = &plan.input
+        {
+            context.board.turns().join(turn);
+        }
         Ok(AnnouncedJob {
             plan,
             lanes_written,
@@ -131,12 +140,13 @@ impl AnnouncedJob {
         let record = rows::read_epoch_record(&*context.storage, plan.lease.partition, head.epoch)?;
         tracing::debug!(job = plan.name, head = %head.epoch, "job opened");
         let job = JobIdentity::of(&plan);
+        let mut turn = None;
         let input = match plan.input {
             InputPlan::Source(source) => {
                 let partition = plan.lease.partition;
                 let position = rows::read_source_position(&*context.storage, partition)?;
-                let input = SourceInput::new(plan.name.clone(), source, position);
-                JobInput::Source(input)
+                turn = source.turn;
+                JobInput::Source(SourceInput::new(source.described, source.source, position))
             }
             InputPlan::Lanes(lanes) => {
                 JobInput::Lanes(LanesInput::open(&lanes, &*context.storage, &context.board)?)
@@ -174,6 +184,7 @@ impl AnnouncedJob {
             clock: context.clock,
             sink_rows: 0,
             is_closed: false,
+            turn,
             source_error: None,
         })
     }
@@ -188,6 +199,9 @@ impl Job {
     pub fn run(mut self) -> Result<JobEnd, JobError> {
         let span = tracing::info_span!("job", name = self.name, partition = %self.lease.partition);
         let _entered = span.enter();
+        if let Some(turn) = &self.turn {
+            self.board.turns().wait_for(turn);
+        }
         loop {
             let version = self.board.version();
             match self.step()? {
@@ -207,7 +221,7 @@ impl Job {
         if self.board.is_stopped() {
             return Ok(JobStep::Ended(JobEnd::Stopped));
         }
-        if self.waits_for_room() {
+        if self.waits_for_its_turn() || self.waits_for_room() {
             return Ok(JobStep::Idle);
         }
         let mut epoch = OpenEpoch::new(self.identity, self.limits);
@@ -223,6 +237,12 @@ impl Job {
             true => self.finish(),
             false => Ok(JobStep::Idle),
         }
+    }
+
+    /// Whether other partitions of the source are to be read first.
+    fn waits_for_its_turn(&self) -> bool {
+        let turn = self.turn.as_ref();
+        turn.is_some_and(|turn| !self.board.turns().is_at(turn))
     }
 
     /// Whether a lane that the job writes is full; those who watch are told.
@@ -468,6 +488,9 @@ impl Job {
         if !std::mem::replace(&mut self.is_closed, true) {
             for lane in self.lanes_written.keys() {
                 self.board.close(*lane);
+            }
+            if let Some(turn) = &self.turn {
+                self.board.turns().pass_on(turn);
             }
         }
         if !self.board.are_covered(self.lanes_written.keys().copied()) {

@@ -10,6 +10,7 @@ pub mod job;
 pub mod plan;
 pub mod progress;
 pub mod reading;
+pub mod turns;
 
 use std::sync::Arc;
 use std::thread;
