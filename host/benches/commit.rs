@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use tidelock::storage::embedded::{EmbeddedOptions, EmbeddedStorage};
 use tidelock::storage::{CommitOutcome, Storage as _, leases};
-use tidelock::types::epoch::{EpochCommit, EpochRecord, StateChange};
+use tidelock::types::epoch::{EpochCommit, EpochRecord, StateChanges};
 use tidelock::types::ids::{EpochId, PartitionId};
 use tidelock::types::lease::Lease;
 
@@ -96,20 +96,23 @@ fn make_epoch(lease: Lease, epoch: u64, records: u64, random: &mut Random) -> Ep
     let mut keys: Vec<u64> = (0..records).map(|_| random.next() % KEYS).collect();
     let mut seen = std::collections::HashSet::new();
     keys.retain(|key| seen.insert(*key));
-    let states = (keys.into_iter())
-        .map(|key| StateChange {
-            state: "delays".to_owned(),
-            key: format!("key-{key:08}").into_bytes(),
-            value: Some((0..VALUE_BYTES).map(|_| random.next() as u8).collect()),
-        })
-        .collect();
+    keys.sort_unstable();
+    let mut delays = StateChanges {
+        state: "delays".to_owned(),
+        ..StateChanges::default()
+    };
+    for key in keys {
+        let value: Vec<u8> = (0..VALUE_BYTES).map(|_| random.next() as u8).collect();
+        delays.keys.push(format!("key-{key:08}").as_bytes());
+        delays.values.push(&value);
+    }
     EpochCommit {
         partition: lease.partition,
         generation: lease.generation,
         epoch: EpochId(epoch),
         source_position: Some(epoch.to_le_bytes().to_vec()),
         frontiers: Vec::new(),
-        states,
+        states: vec![delays],
         chunks: Vec::new(),
         trims: Vec::new(),
         appends: Vec::new(),

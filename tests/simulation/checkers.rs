@@ -6,6 +6,7 @@
 //! - **State**: what storage holds for each key is what the model comes to over the same inputs.
 //! - **Sinks**: a file holds the rows of each job that feeds it without gap, repetition or
 //!   reordering.
+//! - **Order**: see [`crate::order`].
 //! - **Progress**: undisturbed, a run comes to its end, and leaves its lanes empty; no chunk is
 //!   trimmed twice.
 //!
@@ -17,14 +18,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use guest_behaviours::trace;
 use tidelock::storage::rows;
-use tidelock::types::epoch::EpochCommit;
 use tidelock::types::ids::SinkFileId;
 
 use crate::deployment::{Deployment, JobPlace};
 use crate::graph::{Graph, Head, Shape};
 use crate::model::{JobModel, Message};
+use crate::order;
 use crate::record_source::{SourceLength, record};
-use crate::storage::SimulatedStorage;
+use crate::storage::{Decided, SimulatedStorage};
 
 /// More states of one partition than a run can make.
 const STATES_MAX: usize = 10_000;
@@ -38,6 +39,8 @@ pub(crate) enum Checker {
     State,
     /// Sinks without gap, repetition or reordering.
     Sinks,
+    /// Messages stand in the order of their streams.
+    Order,
     /// A run comes to its end.
     Progress,
     /// Nothing panics.
@@ -106,6 +109,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         models.insert(place, model);
     }
     findings.extend(evidence.compare_sinks(&models));
+    findings.extend(order::judge(evidence.graph, evidence.deployment, &decided));
     findings.extend(trimmed_twice(&decided));
     if evidence.is_finished {
         findings.extend(evidence.chunks_left());
@@ -160,15 +164,13 @@ impl Evidence<'_> {
     }
 
     /// What a job took, by the rows that its decided epochs gave to its witness, each with its epoch.
-    fn witnessed(&self, place: JobPlace, decided: &[EpochCommit]) -> Vec<(Vec<u8>, String)> {
+    fn witnessed(&self, place: JobPlace, decided: &[Decided]) -> Vec<(Vec<u8>, String)> {
         let partition = self.deployment.partition(self.graph, place);
         let witness = self.sink_file(place.shape);
         let head = self.graph.shapes[place.shape].head;
         let mut taken = Vec::new();
-        for commit in decided
-            .iter()
-            .filter(|commit| commit.partition == partition)
-        {
+        let commits = decided.iter().map(|one| &one.commit);
+        for commit in commits.filter(|commit| commit.partition == partition) {
             for append in commit
                 .appends
                 .iter()
@@ -353,9 +355,9 @@ impl Found {
 }
 
 /// Chunks that were removed again: a producer that forgets what it has removed does ever more.
-fn trimmed_twice(decided: &[EpochCommit]) -> Vec<Finding> {
+fn trimmed_twice(decided: &[Decided]) -> Vec<Finding> {
     let mut trimmed = BTreeSet::new();
-    let trims = decided.iter().flat_map(|commit| &commit.trims);
+    let trims = decided.iter().flat_map(|one| &one.commit.trims);
     trims
         .filter(|trim| !trimmed.insert((trim.lane, trim.epoch)))
         .map(|trim| Finding {

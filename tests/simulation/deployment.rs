@@ -8,6 +8,7 @@ use tidelock::controller::change::Change;
 use tidelock::controller::graph::{JobHead, JobShape};
 use tidelock::controller::registry::{Registration, RegistryError};
 use tidelock::controller::wiring::{NodePlaces, Wiring};
+use tidelock::engine::state::STATE_CACHE_BYTES_MAX;
 use tidelock::sink::file::FileSink;
 use tidelock::storage::{Storage, StorageError, leases, rows};
 use tidelock::types::batch::Description;
@@ -163,6 +164,7 @@ impl Deployment {
             lease,
             deployment: self.registration.deployment(),
             limits: limits(random),
+            state_cache_bytes_max: state_cache_bytes_max(random),
             input,
             transform,
             maps: maps
@@ -201,6 +203,14 @@ fn node(name: &str, places: NodePlaces, parts: &Parts<'_>) -> NodePlan {
             .expect("the simulation's guests can be called"),
         inputs: places.inputs,
         outputs: places.outputs,
+    }
+}
+
+/// All states stay in memory, or few, or none longer than an epoch.
+fn state_cache_bytes_max(random: &mut Random) -> usize {
+    match random.chance(50) {
+        true => STATE_CACHE_BYTES_MAX,
+        false => random.within(0..=2_000),
     }
 }
 

@@ -34,11 +34,13 @@ pub(crate) enum Fault {
     StaleEpochRefused,
     /// A source grew while it was read.
     SourceGrew,
+    /// The clock was set back.
+    ClockSetBack,
 }
 
 impl Fault {
     /// All kinds.
-    pub(crate) const ALL: [Fault; 11] = [
+    pub(crate) const ALL: [Fault; 12] = [
         Fault::EpochRefused,
         Fault::AnswerLostDecided,
         Fault::AnswerLostUndecided,
@@ -50,6 +52,7 @@ impl Fault {
         Fault::WorkerLost,
         Fault::StaleEpochRefused,
         Fault::SourceGrew,
+        Fault::ClockSetBack,
     ];
 }
 

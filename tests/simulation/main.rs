@@ -6,12 +6,14 @@
 //! [`world`] makes a run, [`checkers`] judge it, [`mutation`] breaks the engine to show that they do.
 
 mod checkers;
+mod clock;
 mod deployment;
 mod faults;
 mod graph;
 mod guests;
 mod model;
 mod mutation;
+mod order;
 mod pipeline;
 mod random;
 mod record_source;

@@ -3,14 +3,17 @@
 //! it what a broken placement would.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tidelock::storage::{CommitOutcome, Refusal, Storage, StorageError, leases};
+use tidelock::types::batch::Timestamp;
 use tidelock::types::epoch::{EpochCommit, LaneTrim, SinkAppend};
 use tidelock::types::ids::{EpochId, LaneId, PartitionId};
 use tidelock::types::lease::Lease;
 use tidelock::worker::plan::JobPlan;
 
 use crate::checkers::Checker;
+use crate::record_source::{number_of, source_of, write_time};
 use crate::storage::SimulatedStorage;
 
 /// What is broken.
@@ -32,6 +35,12 @@ pub(crate) enum Mutation {
     TrimBeforeCovered,
     /// Rows of an epoch that was not decided stay in the sink and go out with the next one.
     RowsOfUndecidedEpoch,
+    /// Alignment timestamps are the times of records and epochs, though they fall.
+    ClampDropped,
+    /// The greatest alignment timestamp is no part of the commit.
+    AlignmentNotCommitted,
+    /// What a transform makes is stamped with the time of the record that it goes back to.
+    CreationTimeInherited,
     /// Of several transforms that read a stream, jobs do not know the last one.
     ReaderForgotten,
     /// The partitions of a reader stand in another order than its key hashes.
@@ -51,7 +60,7 @@ pub(crate) struct Kept {
 
 impl Mutation {
     /// All of them.
-    pub(crate) const ALL: [Mutation; 12] = [
+    pub(crate) const ALL: [Mutation; 15] = [
         Mutation::FrontierNotCommitted,
         Mutation::FrontierOneShort,
         Mutation::SourcePositionNotCommitted,
@@ -60,6 +69,9 @@ impl Mutation {
         Mutation::StaleEpochAccepted,
         Mutation::TrimBeforeCovered,
         Mutation::RowsOfUndecidedEpoch,
+        Mutation::ClampDropped,
+        Mutation::AlignmentNotCommitted,
+        Mutation::CreationTimeInherited,
         Mutation::ReaderForgotten,
         Mutation::PartitionsRotated,
         Mutation::MapsReversed,
@@ -71,6 +83,9 @@ impl Mutation {
         match self {
             Mutation::StateLost => Checker::State,
             Mutation::RowsOfUndecidedEpoch => Checker::Sinks,
+            Mutation::ClampDropped
+            | Mutation::AlignmentNotCommitted
+            | Mutation::CreationTimeInherited => Checker::Order,
             // Its reader waits for the end of lanes that nobody writes.
             Mutation::ReaderForgotten => Checker::Progress,
             _ => Checker::Inputs,
@@ -160,6 +175,19 @@ impl Mutation {
                 }
                 return Ok(outcome);
             }
+            Mutation::ClampDropped => {
+                let now = storage.now();
+                match commit.source_position {
+                    Some(_) => align(&mut commit, written_at),
+                    None => align(&mut commit, |_| now),
+                }
+            }
+            Mutation::AlignmentNotCommitted => commit.record.alignment = 0,
+            Mutation::CreationTimeInherited => {
+                if commit.source_position.is_none() {
+                    align(&mut commit, written_at);
+                }
+            }
             Mutation::ReaderForgotten
             | Mutation::PartitionsRotated
             | Mutation::MapsReversed
@@ -184,6 +212,21 @@ fn is_turned_down(
             .head(commit.partition)
             .is_ok_and(|head| head.epoch < commit.epoch),
     }
+}
+
+/// Stamps every message of the epoch by its payload.
+fn align(commit: &mut EpochCommit, time: impl Fn(&[u8]) -> Timestamp) {
+    for chunk in &mut commit.chunks {
+        let messages = Arc::make_mut(&mut chunk.messages);
+        let count = messages.len();
+        let times = (0..count).map(|index| time(messages.payloads.get(index)));
+        messages.alignments = times.collect();
+    }
+}
+
+/// When the record was written that a message goes back to.
+fn written_at(payload: &[u8]) -> Timestamp {
+    write_time(source_of(payload), number_of(payload))
 }
 
 fn chunks_alone(commit: EpochCommit) -> EpochCommit {

@@ -10,8 +10,8 @@ use tidelock::types::batch::{ComputationKind, Description, StateDeclaration};
 use tidelock::types::digest::Digest;
 use tidelock::types::pipeline::{
     CallLimits, ComputationLines, ComputationOptions, EpochLimits, FileSourceOptions, Grants,
-    InstancePolicy, Pipeline, RecordFormat, SinkConnector, SinkOptions, SourceConnector,
-    SourceOptions,
+    InstancePolicy, LaneLimits, Pipeline, RecordFormat, SinkConnector, SinkOptions,
+    SourceConnector, SourceOptions,
 };
 
 use crate::graph::{Computation, Graph};
@@ -59,6 +59,7 @@ pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
                 (graph.sink_name(sink), options)
             })
             .collect(),
+        lanes: LaneLimits::default(),
         epoch: EpochLimits::default(),
         warnings: Vec::new(),
     }
@@ -150,6 +151,7 @@ fn options(graph: &Graph, computation: &Computation) -> ComputationOptions {
         kind: kind(computation),
         inputs: reversed(graph.stream_names(&computation.inputs)),
         outputs: reversed(graph.stream_names(&computation.outputs)),
+        stream_delays: BTreeMap::new(),
         partitions: u32::try_from(computation.partitions).expect("there are few"),
         parameters: "{}".to_owned(),
         grants: Grants::default(),

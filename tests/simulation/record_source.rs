@@ -80,6 +80,33 @@ pub(crate) fn record(source: usize, number: u64) -> Vec<u8> {
     format!("s{source}.{number}").into_bytes()
 }
 
+/// The source of the record that a message goes back to.
+pub(crate) fn source_of(payload: &[u8]) -> usize {
+    record_of(payload).0
+}
+
+/// The number of the record that a message goes back to.
+pub(crate) fn number_of(payload: &[u8]) -> u64 {
+    record_of(payload).1
+}
+
+fn record_of(payload: &[u8]) -> (usize, u64) {
+    let record = payload.split(|byte| *byte == b'/').next();
+    let text = record.and_then(|record| std::str::from_utf8(record).ok());
+    let numbers = text.and_then(|text| {
+        let (source, number) = text.strip_prefix('s')?.split_once('.')?;
+        Some((source.parse().ok()?, number.parse().ok()?))
+    });
+    numbers.expect("a payload begins with its record")
+}
+
+/// When a record was written: a few at the same time, and some before those that they follow.
+pub(crate) fn write_time(source: usize, number: u64) -> Timestamp {
+    let written_together = number / 3;
+    let spread = Random::new(written_together * 8 + source as u64).within(0..=60) as u64;
+    100 + written_together * 10 + spread
+}
+
 impl Source for RecordSource {
     fn poll(
         &mut self,
@@ -117,7 +144,7 @@ impl Source for RecordSource {
     }
 
     fn write_time(&self) -> Timestamp {
-        self.next
+        write_time(self.source, self.next)
     }
 
     fn progress(&self) -> SourceProgress {

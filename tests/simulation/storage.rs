@@ -4,17 +4,20 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use tidelock::clock::Clock as _;
 use tidelock::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
 use tidelock::storage::{
     CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, Refusal, Storage, StorageError,
     StoredRow,
 };
+use tidelock::types::batch::Timestamp;
 use tidelock::types::epoch::{EpochCommit, Head};
 use tidelock::types::ids::{PartitionId, SinkFileId};
 use tidelock::types::lease::Lease;
 
+use crate::clock::SimulatedClock;
 use crate::faults::{self, DrawnFault, Fault, FaultCounts};
 use crate::mutation::{Kept, Mutation};
 use crate::random::Random;
@@ -22,8 +25,18 @@ use crate::random::Random;
 /// Why its locks can be taken.
 const UNPOISONED: &str = "nobody panics with the history";
 
+/// An epoch that was decided.
+#[derive(Debug, Clone)]
+pub(crate) struct Decided {
+    /// What it holds.
+    pub(crate) commit: EpochCommit,
+    /// What the clock said while it was made.
+    pub(crate) at: Timestamp,
+}
+
 /// The store of one run.
 pub(crate) struct SimulatedStorage {
+    clock: Arc<SimulatedClock>,
     memory: MemoryStorage,
     drawn: DrawnFault,
     met_fault: AtomicBool,
@@ -34,16 +47,17 @@ pub(crate) struct SimulatedStorage {
 /// What has become of the epochs.
 #[derive(Debug, Default)]
 struct History {
-    decided: Vec<EpochCommit>,
+    decided: Vec<Decided>,
     /// Whose sync failed: the next opening tells.
-    undetermined: Vec<EpochCommit>,
+    undetermined: Vec<Decided>,
     counts: FaultCounts,
 }
 
 impl SimulatedStorage {
     /// Empty storage without faults.
-    pub(crate) fn new(mutation: Option<Mutation>) -> SimulatedStorage {
+    pub(crate) fn new(clock: Arc<SimulatedClock>, mutation: Option<Mutation>) -> SimulatedStorage {
         SimulatedStorage {
+            clock,
             memory: MemoryStorage::new(),
             drawn: DrawnFault::default(),
             met_fault: AtomicBool::new(false),
@@ -80,9 +94,10 @@ impl SimulatedStorage {
             (false, UnsyncedTail::Lost) => Fault::UnsyncedTailLost,
             (false, UnsyncedTail::Survived) => Fault::UnsyncedTailSurvived,
         });
-        let was_decided = |commit: &EpochCommit| is_head(&memory, commit) == Some(true);
+        let was_decided = |one: &Decided| is_head(&memory, &one.commit) == Some(true);
         (history.decided).extend(undetermined.into_iter().filter(was_decided));
         SimulatedStorage {
+            clock: self.clock,
             memory,
             drawn: DrawnFault::default(),
             met_fault: AtomicBool::new(false),
@@ -92,13 +107,18 @@ impl SimulatedStorage {
     }
 
     /// Every decided epoch so far, in the order of decision.
-    pub(crate) fn decided(&self) -> Vec<EpochCommit> {
+    pub(crate) fn decided(&self) -> Vec<Decided> {
         self.history().decided.clone()
     }
 
     /// The faults that came to pass.
     pub(crate) fn counts(&self) -> FaultCounts {
         self.history().counts.clone()
+    }
+
+    /// What the clock says.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// Counts a fault that was made elsewhere.
@@ -121,19 +141,22 @@ impl SimulatedStorage {
         let meets_fault = *self.drawn.lock().expect(UNPOISONED) != CommitFault::None;
         self.met_fault.fetch_or(meets_fault, Ordering::Relaxed);
         let mut history = self.history();
+        let is_head = is_head(&self.memory, &commit);
+        let at = self.clock.now();
+        let decided = Decided { commit, at };
         match outcome {
-            CommitOutcome::Committed(_) => history.decided.push(commit),
+            CommitOutcome::Committed(_) => history.decided.push(decided),
             CommitOutcome::Refused(Refusal::LeaseLost { current: None, .. }) if meets_fault => {
                 history.counts.add(Fault::EpochRefused);
             }
             CommitOutcome::Refused(_) => history.counts.add(Fault::StaleEpochRefused),
-            CommitOutcome::Unknown => match is_head(&self.memory, &commit) {
+            CommitOutcome::Unknown => match is_head {
                 Some(true) => {
                     history.counts.add(Fault::AnswerLostDecided);
-                    history.decided.push(commit);
+                    history.decided.push(decided);
                 }
                 Some(false) => history.counts.add(Fault::AnswerLostUndecided),
-                None => history.undetermined.push(commit),
+                None => history.undetermined.push(decided),
             },
         }
         Ok(outcome)

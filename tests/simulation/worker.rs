@@ -2,38 +2,21 @@
 //! time, in an order that the world chooses; a job may be gone, announced, open or at its end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use tidelock::clock::Clock;
 use tidelock::storage::{Storage, StorageError};
-use tidelock::types::batch::Timestamp;
+use tidelock::types::pipeline::LaneLimits;
 use tidelock::worker::board::LaneBoard;
 use tidelock::worker::job::{AnnouncedJob, Job, JobContext};
 use tidelock::worker::plan::JobPlan;
 use tidelock::worker::progress::RunProgress;
+
+use crate::clock::SimulatedClock;
 
 /// A worker.
 pub(crate) struct SimulatedWorker {
     context: JobContext,
     /// One for each place of the pipeline, in the order of the registration.
     pub(crate) jobs: Vec<JobStage>,
-}
-
-/// A clock that goes on by a millisecond whenever it is read.
-#[derive(Debug, Default)]
-struct SimulatedClock {
-    read: AtomicU64,
-}
-
-impl Clock for SimulatedClock {
-    fn elapsed(&self) -> Duration {
-        Duration::from_millis(self.now())
-    }
-
-    fn now(&self) -> Timestamp {
-        self.read.fetch_add(1, Ordering::Relaxed)
-    }
 }
 
 /// Where a job stands.
@@ -50,13 +33,17 @@ pub(crate) enum JobStage {
 
 impl SimulatedWorker {
     /// A worker that has started none of its `jobs`.
-    pub(crate) fn new(storage: Arc<dyn Storage>, jobs: usize) -> SimulatedWorker {
+    pub(crate) fn new(
+        storage: Arc<dyn Storage>,
+        clock: Arc<SimulatedClock>,
+        jobs: usize,
+    ) -> SimulatedWorker {
         SimulatedWorker {
             context: JobContext {
                 storage,
-                board: Arc::new(LaneBoard::default()),
+                board: Arc::new(LaneBoard::new(LaneLimits::default())),
                 progress: RunProgress::default(),
-                clock: Arc::new(SimulatedClock::default()),
+                clock,
             },
             jobs: (0..jobs).map(|_| JobStage::Gone).collect(),
         }

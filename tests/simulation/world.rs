@@ -13,6 +13,7 @@ use tidelock::worker::error::JobError;
 use tidelock::worker::job::{Job, JobEnd, JobStep};
 
 use crate::checkers::{self, Checker, Evidence, Finding};
+use crate::clock::SimulatedClock;
 use crate::deployment::{Deployment, JobPlace, Parts};
 use crate::faults::{Fault, FaultCounts};
 use crate::graph::Graph;
@@ -80,6 +81,7 @@ struct World<'w> {
     mutation: Option<Mutation>,
     places: Vec<JobPlace>,
     storage: Arc<SimulatedStorage>,
+    clock: Arc<SimulatedClock>,
     /// How many records each source has.
     sources: Vec<SourceLength>,
     worker: SimulatedWorker,
@@ -96,7 +98,8 @@ impl<'w> World<'w> {
         mutation: Option<Mutation>,
         guests: &'w Guests,
     ) -> World<'w> {
-        let storage = Arc::new(SimulatedStorage::new(mutation));
+        let clock = Arc::new(SimulatedClock::default());
+        let storage = Arc::new(SimulatedStorage::new(clock.clone(), mutation));
         let deployment = Deployment::register(graph, &*storage).expect("the store is sound");
         World {
             random,
@@ -105,8 +108,9 @@ impl<'w> World<'w> {
             mutation,
             places: graph.places(),
             deployment,
-            worker: SimulatedWorker::new(storage.clone(), 0),
+            worker: SimulatedWorker::new(storage.clone(), clock.clone(), 0),
             storage,
+            clock,
             sources: (0..graph.sources)
                 .map(|_| SourceLength::default())
                 .collect(),
@@ -190,6 +194,9 @@ impl<'w> World<'w> {
     /// The next thing for a job to do: to be announced, to be opened, or a step. False when it
     /// could do nothing.
     fn go_on(&mut self, at: usize) -> Result<bool, Finding> {
+        if self.clock.pass(&mut self.random) {
+            self.storage.count(Fault::ClockSetBack);
+        }
         match &mut self.worker.jobs[at] {
             JobStage::Gone => self.announce(at).map(|()| true),
             JobStage::Announced(_) => match self.worker.open(at) {
@@ -292,7 +299,8 @@ impl<'w> World<'w> {
     /// opens none yet.
     fn start_worker(&mut self) -> Result<(), Finding> {
         self.sources.iter().for_each(SourceLength::forget_end);
-        self.worker = SimulatedWorker::new(self.storage.clone(), self.places.len());
+        let (storage, clock) = (self.storage.clone(), self.clock.clone());
+        self.worker = SimulatedWorker::new(storage, clock, self.places.len());
         leases::end_all(&*self.storage)
             .map_err(|error| progress(format!("leases can't be ended: {error}")))?;
         self.deployment = Deployment::register(self.graph, &*self.storage)
@@ -315,8 +323,8 @@ impl<'w> World<'w> {
     fn reopen_storage(&mut self) -> Result<(), Finding> {
         self.stale_jobs.clear();
         // Both hold the store.
-        let empty = Arc::new(SimulatedStorage::new(None));
-        self.worker = SimulatedWorker::new(empty.clone(), 0);
+        let empty = Arc::new(SimulatedStorage::new(self.clock.clone(), None));
+        self.worker = SimulatedWorker::new(empty.clone(), self.clock.clone(), 0);
         let storage = Arc::into_inner(std::mem::replace(&mut self.storage, empty));
         let storage = storage.expect("jobs alone share the store");
         let tail = match self.random.chance(50) {

@@ -120,11 +120,9 @@ impl<'a> Fields<'a> {
         key: &'static str,
         range: RangeInclusive<u64>,
     ) -> Option<Located<u64>> {
-        let text = self.quantity(key, "a size", units::SIZE_FORM, units::size_bytes)?;
-        let Located {
-            value: (text, bytes),
-            line,
-        } = text;
+        let (line, value) = self.value(key)?;
+        let form = units::SIZE_FORM;
+        let (text, bytes) = self.quantity(key, line, value, ("a size", form), units::size_bytes)?;
         let bounds = (
             units::show_size(*range.start()),
             units::show_size(*range.end()),
@@ -138,16 +136,41 @@ impl<'a> Fields<'a> {
         key: &'static str,
         range: RangeInclusive<Duration>,
     ) -> Option<Located<Duration>> {
-        let text = self.quantity(key, "a duration", units::DURATION_FORM, units::duration)?;
-        let Located {
-            value: (text, duration),
-            line,
-        } = text;
+        let (line, value) = self.value(key)?;
+        self.duration_of(key, line, value, &range)
+    }
+
+    /// The table `key` as a list of named durations; names are checked.
+    pub(super) fn named_durations(
+        &mut self,
+        key: &'static str,
+        noun: &str,
+        range: &RangeInclusive<Duration>,
+    ) -> Vec<(Located<String>, Duration)> {
+        let mut durations = Vec::new();
+        for (name, value) in self.named(key, noun) {
+            if let Some(duration) = self.duration_of(&name.value, name.line, value, range) {
+                durations.push((name, duration.value));
+            }
+        }
+        durations
+    }
+
+    fn duration_of(
+        &self,
+        key: &str,
+        line: usize,
+        value: &DeValue<'_>,
+        range: &RangeInclusive<Duration>,
+    ) -> Option<Located<Duration>> {
+        let form = units::DURATION_FORM;
+        let (text, duration) =
+            self.quantity(key, line, value, ("a duration", form), units::duration)?;
         let bounds = (
             units::show_duration(*range.start()),
             units::show_duration(*range.end()),
         );
-        self.within(key, line, &text, Some(duration), &range, bounds)
+        self.within(key, line, &text, Some(duration), range, bounds)
     }
 
     /// One of some words. Those in `later` are for a later release.
@@ -312,14 +335,15 @@ impl<'a> Fields<'a> {
         Some((self.line_of(key), value.get_ref()))
     }
 
+    /// A text with a unit, and what it comes to.
     fn quantity<T>(
-        &mut self,
-        key: &'static str,
-        noun: &str,
-        form: &str,
+        &self,
+        key: &str,
+        line: usize,
+        value: &DeValue<'_>,
+        (noun, form): (&str, &str),
         parse: impl Fn(&str) -> Option<T>,
-    ) -> Option<Located<(String, T)>> {
-        let (line, value) = self.value(key)?;
+    ) -> Option<(String, T)> {
         let DeValue::String(text) = value else {
             return self.wrong_type(key, line, value, noun, form);
         };
@@ -328,10 +352,7 @@ impl<'a> Fields<'a> {
             self.report.error(line, message, form);
             return None;
         };
-        Some(Located {
-            value: (text.clone().into_owned(), quantity),
-            line,
-        })
+        Some((text.clone().into_owned(), quantity))
     }
 
     fn within<T: PartialOrd>(

@@ -3,6 +3,7 @@
 //! is checked in `graph.rs`.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::config::report::Report;
 use crate::types::batch::ComputationKind;
 use crate::types::pipeline::{
     CallLimits, ClockGrant, ComponentReference, ComputationLines, ComputationOptions,
-    DirectoryGrant, EpochLimits, Grants, InstancePolicy, Pipeline, RandomGrant,
+    DirectoryGrant, EpochLimits, Grants, InstancePolicy, LaneLimits, Pipeline, RandomGrant,
 };
 
 /// The longest parameters of a computation, as JSON text, in bytes: they are kept in a small row,
@@ -26,6 +27,12 @@ pub(super) const PARTITIONS_MAX: u32 = 256;
 
 /// The greatest number of rows that an epoch or a batch may be told to hold.
 const ROWS_MAX: u64 = 1_000_000;
+
+/// How much later than its timestamps say a stream may be merged.
+const DELAYS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(365 * 24 * 3_600);
+
+/// How many bytes may be told to wait between jobs.
+const LANE_BYTES: RangeInclusive<u64> = 1..=1 << 40;
 
 /// The most that an epoch, a batch or the effects of a call may be told to hold, in bytes.
 const BYTES_MAX: u64 = 1 << 30;
@@ -65,6 +72,8 @@ impl Tables<'_> {
         let sinks = self.sinks(&mut fields);
         let epoch = fields.table("epoch");
         let epoch = epoch.map_or_else(EpochLimits::default, |table| self.epoch(table));
+        let lanes = fields.table("lanes");
+        let lanes = lanes.map_or_else(LaneLimits::default, lane_limits);
         fields.later("queues", "remove it and write to a file sink");
         fields.finish();
         self.graph.check(self.report);
@@ -77,6 +86,7 @@ impl Tables<'_> {
             computations,
             sinks,
             epoch,
+            lanes,
             warnings: Vec::new(),
         })
     }
@@ -162,10 +172,7 @@ impl Tables<'_> {
         let modes = [("exactly_once", ()), ("at_least_once_consistent", ())];
         fields.choice("processing_mode", &modes, &["at_most_once"]);
         fields.later("attempts", "remove it; a failing call fails the run");
-        fields.later(
-            "input_ordering",
-            "remove it; a stream is read in its own order",
-        );
+        let stream_delays = self.stream_delays(&mut fields, kind, inputs.as_deref());
         let lines = computation_lines(&fields);
         let line = fields.line;
         fields.finish();
@@ -175,6 +182,7 @@ impl Tables<'_> {
             inputs: values(inputs?),
             outputs: values(outputs?),
             partitions,
+            stream_delays,
             parameters: parameters?,
             grants,
             limits,
@@ -212,6 +220,40 @@ impl Tables<'_> {
             return 1;
         }
         u32::try_from(partitions.value).expect("the range is checked above")
+    }
+
+    /// By how much inputs are to be merged later than their timestamps say.
+    fn stream_delays(
+        &self,
+        fields: &mut Fields<'_>,
+        kind: Option<ComputationKind>,
+        inputs: Option<&[Located<String>]>,
+    ) -> BTreeMap<String, Duration> {
+        let what = fields.what.clone();
+        let Some(mut ordering) = fields.table("input_ordering") else {
+            return BTreeMap::new();
+        };
+        if kind == Some(ComputationKind::Map) {
+            let message =
+                format!("{what} is a map and takes messages in the order of what feeds it");
+            self.report
+                .error(ordering.line, message, "remove input_ordering");
+        }
+        let delays = ordering.named_durations("stream_delays", "stream", &DELAYS);
+        ordering.finish();
+        let mut read = BTreeMap::new();
+        for (stream, delay) in delays {
+            let is_input = |input: &Located<String>| input.value == stream.value;
+            if inputs.is_some_and(|inputs| !inputs.iter().any(is_input)) {
+                self.report.error(
+                    stream.line,
+                    format!("{what} does not read stream {}", stream.value),
+                    "name one of its inputs",
+                );
+            }
+            read.insert(stream.value, delay);
+        }
+        read
     }
 
     /// The parameters as JSON text with sorted names, so that equal parameters are equal texts.
@@ -422,6 +464,18 @@ fn call_limits(mut fields: Fields<'_>) -> CallLimits {
         deadline: deadline.map_or(defaults.deadline, |deadline| deadline.value),
         output_bytes: value_or(output, defaults.output_bytes),
         log_bytes: value_or(log, defaults.log_bytes),
+    }
+}
+
+fn lane_limits(mut fields: Fields<'_>) -> LaneLimits {
+    fields.what = "lanes".to_owned();
+    let defaults = LaneLimits::default();
+    let max_bytes = fields.size("max_bytes", LANE_BYTES);
+    let channel_bytes = fields.size("channel_bytes", 0..=*LANE_BYTES.end());
+    fields.finish();
+    LaneLimits {
+        max_bytes: max_bytes.map_or(defaults.max_bytes, |bytes| bytes.value),
+        channel_bytes: channel_bytes.map_or(defaults.channel_bytes, |bytes| bytes.value),
     }
 }
 

@@ -6,8 +6,8 @@ use crate::config::{PIPELINE_FILE_BYTES_MAX, load};
 use crate::types::batch::ComputationKind;
 use crate::types::finding::Finding;
 use crate::types::pipeline::{
-    CallLimits, ClockGrant, EpochLimits, FileSourceOptions, Grants, InstancePolicy, Pipeline,
-    RandomGrant, RecordFormat, SinkConnector, SourceConnector,
+    CallLimits, ClockGrant, EpochLimits, FileSourceOptions, Grants, InstancePolicy, LaneLimits,
+    Pipeline, RandomGrant, RecordFormat, SinkConnector, SourceConnector,
 };
 
 /// A pipeline file without a finding. Tests change one thing in it.
@@ -105,6 +105,7 @@ fn a_short_file_gets_the_documented_defaults() {
     assert_eq!(warnings, [""; 0]);
     assert_eq!(pipeline.name, "flights");
     assert_eq!(pipeline.epoch, EpochLimits::default());
+    assert_eq!(pipeline.lanes, LaneLimits::default());
     assert!(pipeline.components["parse"].path.is_absolute());
     assert_eq!(pipeline.components["parse"].line, 3);
     let departures = &pipeline.sources["departures"];
@@ -149,10 +150,12 @@ parameters = { alert_minutes = 180, nested = { b = [1.5, true], a = "x" }, day =
 grants = { random = "seeded", clock = "frozen", directories = [] }
 limits = { fuel = 1_000, memory = "1MiB", deadline = "250ms", output = "2KiB", log = "3B" }
 instance = "reuse"
+input_ordering = { stream_delays = { legs = "5s" } }
 on_failure = "fail"
 processing_mode = "at_least_once_consistent""#,
         )
         + "[epoch]\nmax_rows_per_epoch = 8\nmax_bytes_per_epoch = \"1MiB\"\n\
+           [lanes]\nmax_bytes = \"3KiB\"\nchannel_bytes = \"0B\"\n\
            [sinks.screen]\ntype = \"stdout\"\ninputs = [\"legs\"]\n";
     let (pipeline, warnings) = findings_of(&text);
     assert_eq!(warnings, [""; 0]);
@@ -190,6 +193,11 @@ processing_mode = "at_least_once_consistent""#,
         max_bytes_per_epoch: 1 << 20,
     };
     assert_eq!(pipeline.epoch, epoch);
+    assert_eq!(
+        (pipeline.lanes.max_bytes, pipeline.lanes.channel_bytes),
+        (3_072, 0)
+    );
+    assert_eq!(delays.stream_delays["legs"], Duration::from_secs(5));
     assert!(matches!(
         pipeline.sinks["screen"].connector,
         SinkConnector::Stdout
@@ -643,17 +651,35 @@ fn what_comes_in_later_releases_is_refused_in_a_clear_word() {
            remove it; a failing call fails the run"],
     );
     check_transform_with(
-        "input_ordering = { stream_delays = {} }",
-        &[
-            "19: input_ordering of computation delays is not supported yet; \
-           remove it; a stream is read in its own order",
-        ],
-    );
-    check_transform_with(
         "processing_mode = \"at_most_once\"",
         &[
             "19: processing_mode = \"at_most_once\" of computation delays is not supported yet; \
            write \"exactly_once\" or \"at_least_once_consistent\"",
+        ],
+    );
+}
+
+#[test]
+fn delays_are_for_inputs_of_transforms() {
+    check_transform_with(
+        "input_ordering = { stream_delays = { legs = \"5s\" } }",
+        &[],
+    );
+    check_transform_with(
+        "input_ordering = { stream_delays = { leg = \"5s\", legs = 5 }, time_type = \"x\" }",
+        &[
+            "19: legs of input_ordering of computation delays must be a duration, not an integer; \
+             write a whole number and a unit, ms, s, m, h or d, as in \"250ms\"",
+            "19: unknown field \"time_type\" in input_ordering of computation delays; \
+             remove it; known here: stream_delays",
+            "19: computation delays does not read stream leg; name one of its inputs",
+        ],
+    );
+    check_map_with(
+        "input_ordering = { stream_delays = {} }",
+        &[
+            "14: computation parse is a map and takes messages in the order of what feeds it; \
+           remove input_ordering",
         ],
     );
 }

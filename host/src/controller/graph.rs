@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::types::pipeline::{
         CallLimits, ComputationLines, ComputationOptions, EpochLimits, FileSourceOptions, Grants,
-        InstancePolicy, RecordFormat, SourceConnector, SourceOptions,
+        InstancePolicy, LaneLimits, RecordFormat, SourceConnector, SourceOptions,
     };
 
     fn computation(kind: ComputationKind, inputs: &[&str], outputs: &[&str]) -> ComputationOptions {
@@ -137,6 +137,7 @@ mod tests {
             inputs: names(inputs),
             outputs: names(outputs),
             partitions: 1,
+            stream_delays: std::collections::BTreeMap::new(),
             parameters: "{}".to_owned(),
             grants: Grants::default(),
             limits: CallLimits::default(),
@@ -185,6 +186,7 @@ mod tests {
                 .collect(),
             sinks: std::collections::BTreeMap::new(),
             epoch: EpochLimits::default(),
+            lanes: LaneLimits::default(),
             warnings: Vec::new(),
         }
     }

@@ -113,7 +113,7 @@ impl Controller {
         let plans = planner.plan(sources)?;
         let progress = RunProgress::default();
         Ok(Controller {
-            worker: Worker::open(plans, storage, &progress, clock)?,
+            worker: Worker::open(plans, storage, &progress, clock, pipeline.lanes)?,
             progress,
             accepted_changes: changes,
         })

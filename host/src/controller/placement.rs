@@ -9,6 +9,7 @@ use crate::controller::graph::{JobHead, JobShape};
 use crate::controller::registry::Registration;
 use crate::controller::sources::OpenSources;
 use crate::controller::wiring::{NodePlaces, Wiring};
+use crate::engine::state::STATE_CACHE_BYTES_MAX;
 use crate::guest::{GuestError, GuestRuntime};
 use crate::sink;
 use crate::source::SourceError;
@@ -169,6 +170,7 @@ impl<'a> Planner<'a> {
             lease,
             deployment: self.registration.deployment(),
             limits: self.pipeline.epoch,
+            state_cache_bytes_max: STATE_CACHE_BYTES_MAX,
             input,
             transform,
             maps,

@@ -65,6 +65,7 @@ impl<'a> Wiring<'a> {
     /// The lanes that feed a partition of a transform: one from each partition that writes one of
     /// its inputs, in the order of the component's inputs, then of the producers.
     pub fn lanes_read(&self, transform: &str, reader: PartitionId) -> Vec<LanePlan> {
+        let delays = &self.pipeline.computations[transform].stream_delays;
         let mut lanes = Vec::new();
         for (input, stream) in self.descriptions[transform].inputs.iter().enumerate() {
             let writers = (self.shapes.iter()).filter(|shape| shape.place_of(stream).is_some());
@@ -76,7 +77,8 @@ impl<'a> Wiring<'a> {
                         reader,
                     },
                     input: u16::try_from(input).expect("a component has few inputs"),
-                    layout: 0,
+                    delay: delays.get(stream).copied().unwrap_or_default(),
+                    retiring: None,
                 });
             }
         }

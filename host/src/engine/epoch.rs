@@ -12,7 +12,7 @@ use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::epoch::{
     Checksum, ChunkMessages, EpochCommit, EpochRecord, FrontierAdvance, LaneChunk, LaneTrim,
-    SinkAppend, StateChange,
+    SinkAppend, StateChanges,
 };
 use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId};
 use crate::types::pipeline::EpochLimits;
@@ -69,7 +69,7 @@ pub struct SealedParts {
     /// New frontiers.
     pub frontiers: Vec<FrontierAdvance>,
     /// Changed states.
-    pub states: Vec<StateChange>,
+    pub states: Vec<StateChanges>,
     /// Chunks to remove.
     pub trims: Vec<LaneTrim>,
     /// Rows of file sinks.
@@ -123,12 +123,10 @@ impl OpenEpoch {
         self.input.add_input(messages);
     }
 
-    /// Counts a key's states in as they stood when the epoch first read them.
-    pub fn add_state_read(&mut self, key: &[u8], values: &[Vec<u8>]) {
-        self.states.add_value(key);
-        for value in values {
-            self.states.add_value(value);
-        }
+    /// Counts in what the epoch read of its states: of each key, when it is first read, the key,
+    /// then its value in each state.
+    pub fn add_state_read(&mut self, key_or_value: &[u8]) {
+        self.states.add_value(key_or_value);
     }
 
     /// Counts bytes in that the epoch hands on by other ways than lanes: rows of sinks, states.

@@ -1,58 +1,91 @@
 //! The states that a job holds in memory: read from storage once, changed by its epochs, handed
 //! to the commit. Which keys are in memory never changes a result.
 //!
+//! A key is looked up once for each batch that has it, which gives its *slot*; the rest of the batch
+//! goes by slots.
+//!
 //! **Invariant:** only the job that holds the partition's lease changes its states, so what was
 //! read once stays true until the job itself changes it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+
+use hashbrown::HashTable;
 
 use crate::types::batch::StateColumn;
 use crate::types::column::Column;
-use crate::types::epoch::StateChange;
-use crate::types::key::BuildKeyHasher;
+use crate::types::epoch::StateChanges;
+use crate::types::key::key_hash;
 
-/// Clean entries are dropped when a job's states pass this size.
+/// How many bytes of states a job keeps in memory, where nothing else is said; those read least
+/// recently go first.
 pub const STATE_CACHE_BYTES_MAX: usize = 64 << 20;
 
-/// Why an entry is there.
-const LOADED: &str = "the batch's keys were loaded before the call";
+/// About what a key costs beside its bytes.
+const KEY_OVERHEAD_BYTES: usize = 64;
 
-/// About what an entry costs beside its bytes.
-const ENTRY_OVERHEAD_BYTES: usize = 96;
+/// About what a value costs beside its bytes.
+const VALUE_OVERHEAD_BYTES: usize = 48;
+
+/// Stands for the slot of a key whose states are not in memory.
+const MISSING: u32 = u32::MAX;
 
 /// The states of one job.
 #[derive(Debug)]
 pub struct StateCache {
     /// Names of the declared states, in the order of the declarations.
     names: Vec<String>,
-    entries: HashMap<Vec<u8>, KeyStates, BuildKeyHasher>,
+    /// The slot of each key, found by the key's hash.
+    slots: HashTable<u32>,
+    /// By slot.
+    keys: Vec<CachedKey>,
+    /// By slot, then by state.
+    values: Vec<CachedValue>,
+    /// For each state the slots whose value differs from the committed one, each once.
+    changed: Vec<Vec<u32>>,
     size_bytes: usize,
     size_bytes_max: usize,
-    /// Keys with a changed value, each once, in the order of their first change.
-    changed: Vec<Vec<u8>>,
-    /// Rises with each epoch; entries carry the last one that read them.
+    /// Rises with each epoch.
     epoch_mark: u64,
 }
 
-/// One key's value in each declared state; empty where it has none.
-#[derive(Debug, Default)]
-struct KeyStates {
-    values: Vec<Vec<u8>>,
-    /// Whether the value differs from the committed one, for each state.
-    changed: Vec<bool>,
+#[derive(Debug)]
+struct CachedKey {
+    hash: u64,
+    bytes: Box<[u8]>,
     /// The epoch that read the key last, as the cache counts them.
     epoch_mark: u64,
+}
+
+#[derive(Debug, Default)]
+struct CachedValue {
+    /// Empty where the key has none.
+    bytes: Vec<u8>,
+    /// Whether it differs from the committed one.
+    is_changed: bool,
+}
+
+/// Where the keys of one batch are in the cache. Good until the cache shrinks.
+#[derive(Debug)]
+pub struct BatchSlots(Vec<u32>);
+
+impl BatchSlots {
+    /// The keys whose states must be read from storage first, as indexes into the batch's.
+    pub fn missing(&self) -> impl Iterator<Item = usize> {
+        (0..self.0.len()).filter(|index| self.0[*index] == MISSING)
+    }
 }
 
 impl StateCache {
     /// A cache for the declared states.
     pub fn new(names: Vec<String>, size_bytes_max: usize) -> StateCache {
         StateCache {
+            changed: vec![Vec::new(); names.len()],
             names,
-            entries: HashMap::default(),
+            slots: HashTable::new(),
+            keys: Vec::new(),
+            values: Vec::new(),
             size_bytes: 0,
             size_bytes_max,
-            changed: Vec::new(),
             epoch_mark: 1,
         }
     }
@@ -62,46 +95,48 @@ impl StateCache {
         &self.names
     }
 
-    /// Those of `keys` whose states must be read from storage first, as indexes.
-    pub fn missing(&self, keys: &Column) -> Vec<usize> {
-        (0..keys.len())
-            .filter(|index| !self.entries.contains_key(keys.get(*index)))
-            .collect()
+    /// Looks the distinct keys of a batch up.
+    pub fn find(&self, keys: &Column) -> BatchSlots {
+        let slot = |key| self.slot(key_hash(key), key).unwrap_or(MISSING);
+        BatchSlots(keys.iter().map(slot).collect())
     }
 
-    /// Takes in what storage holds for a key: one value for each declared state.
-    pub fn insert(&mut self, key: &[u8], values: Vec<Option<Vec<u8>>>) {
-        debug_assert_eq!(values.len(), self.names.len());
-        let values: Vec<Vec<u8>> = values.into_iter().map(Option::unwrap_or_default).collect();
-        self.size_bytes += key.len() + ENTRY_OVERHEAD_BYTES;
-        self.size_bytes += values.iter().map(Vec::len).sum::<usize>();
-        let changed = vec![false; values.len()];
-        let entry = KeyStates {
-            values,
-            changed,
-            epoch_mark: 0,
-        };
-        self.entries.insert(key.to_vec(), entry);
+    /// Takes in what storage holds for a missing key, which is `index` in its batch: one value for
+    /// each declared state.
+    pub fn insert(
+        &mut self,
+        batch: &mut BatchSlots,
+        index: usize,
+        key: &[u8],
+        values: impl IntoIterator<Item = Option<Vec<u8>>>,
+    ) {
+        debug_assert_eq!(batch.0[index], MISSING, "a key has one slot");
+        batch.0[index] = self.insert_hashed(key_hash(key), key, values);
     }
 
-    /// The state columns of a batch with these keys. Every key must have been inserted.
-    /// `first_read` sees each key's values the first time that the epoch reads them.
+    /// The state columns of the batch. None of its keys may be missing any more. `first_read` is
+    /// called for each key that the epoch reads for the first time: with the key, then with its
+    /// value in each state.
     pub fn columns(
         &mut self,
-        keys: &Column,
-        mut first_read: impl FnMut(&[u8], &[Vec<u8>]),
+        batch: &BatchSlots,
+        mut first_read: impl FnMut(&[u8]),
     ) -> Vec<StateColumn> {
-        let mut columns = vec![StateColumn::default(); self.names.len()];
-        for (index, key) in (0..).zip(keys.iter()) {
-            let entry = self.entries.get_mut(key).expect(LOADED);
-            if entry.epoch_mark != self.epoch_mark {
-                entry.epoch_mark = self.epoch_mark;
-                first_read(key, &entry.values);
+        let count = self.names.len();
+        let mut columns = vec![StateColumn::default(); count];
+        for (index, slot) in (0..).zip(&batch.0) {
+            let slot = *slot as usize;
+            let key = &mut self.keys[slot];
+            let values = &self.values[slot * count..][..count];
+            if key.epoch_mark != self.epoch_mark {
+                key.epoch_mark = self.epoch_mark;
+                first_read(&key.bytes);
+                values.iter().for_each(|value| first_read(&value.bytes));
             }
-            for (column, value) in columns.iter_mut().zip(&entry.values) {
-                if !value.is_empty() {
+            for (column, value) in columns.iter_mut().zip(values) {
+                if !value.bytes.is_empty() {
                     column.keys.push(index);
-                    column.values.push(value);
+                    column.values.push(&value.bytes);
                 }
             }
         }
@@ -109,58 +144,183 @@ impl StateCache {
     }
 
     /// Applies the state columns of a call's effects, which have been checked.
-    pub fn apply(&mut self, keys: &Column, effects: &[StateColumn]) {
+    pub fn apply(&mut self, batch: &BatchSlots, effects: &[StateColumn]) {
         for (state, column) in effects.iter().enumerate() {
-            for (key_index, value) in column.keys.iter().zip(column.values.iter()) {
-                let key = keys.get(*key_index as usize);
-                let entry = self.entries.get_mut(key).expect(LOADED);
-                if entry.values[state] == value {
+            for (key_index, new) in column.keys.iter().zip(column.values.iter()) {
+                let slot = batch.0[*key_index as usize];
+                let value = &mut self.values[slot as usize * self.names.len() + state];
+                if value.bytes == new {
                     continue;
                 }
-                if !entry.changed.contains(&true) {
-                    self.changed.push(key.to_vec());
+                if !value.is_changed {
+                    value.is_changed = true;
+                    self.changed[state].push(slot);
                 }
-                entry.changed[state] = true;
-                self.size_bytes += value.len();
-                self.size_bytes -= entry.values[state].len();
-                entry.values[state].clear();
-                entry.values[state].extend_from_slice(value);
+                self.size_bytes -= value.bytes.capacity();
+                value.bytes.clear();
+                value.bytes.extend_from_slice(new);
+                self.size_bytes += value.bytes.capacity();
             }
         }
     }
 
     /// Every changed value, for the commit. The values count as committed from here on: a job
     /// whose commit is refused ends, and its states with it.
-    pub fn take_changes(&mut self) -> Vec<StateChange> {
+    pub fn take_changes(&mut self) -> Vec<StateChanges> {
         self.epoch_mark += 1;
-        let mut changes = Vec::with_capacity(self.changed.len());
-        for key in self.changed.drain(..) {
-            let Some(entry) = self.entries.get_mut(&key) else {
-                continue;
-            };
-            for (state, changed) in entry.changed.iter_mut().enumerate() {
-                if std::mem::take(changed) {
-                    let value = &entry.values[state];
-                    changes.push(StateChange {
-                        state: self.names[state].clone(),
-                        key: key.clone(),
-                        value: (!value.is_empty()).then(|| value.clone()),
-                    });
-                }
+        let mut changes = Vec::with_capacity(self.names.len());
+        for state in 0..self.names.len() {
+            let slots = std::mem::take(&mut self.changed[state]);
+            if !slots.is_empty() {
+                changes.push(self.take_changes_of(state, &slots));
             }
+        }
+        changes.sort_by(|left, right| left.state.cmp(&right.state));
+        changes
+    }
+
+    fn take_changes_of(&mut self, state: usize, slots: &[u32]) -> StateChanges {
+        let count = self.names.len();
+        let place = |slot: u32| slot as usize * count + state;
+        let key_bytes = (slots.iter()).map(|slot| self.keys[*slot as usize].bytes.len());
+        let value_bytes = (slots.iter()).map(|slot| self.values[place(*slot)].bytes.len());
+        let mut changes = StateChanges {
+            state: self.names[state].clone(),
+            keys: Column::with_capacity(slots.len(), key_bytes.sum()),
+            values: Column::with_capacity(slots.len(), value_bytes.sum()),
+        };
+        for slot in self.in_order_of_keys(slots) {
+            let value = &mut self.values[place(slot)];
+            value.is_changed = false;
+            changes.keys.push(&self.keys[slot as usize].bytes);
+            changes.values.push(&value.bytes);
         }
         changes
     }
 
-    /// Frees memory when the cache has passed its bound. Only between epochs, when nothing in it
-    /// is uncommitted.
+    /// The slots, sorted by their keys. Keys of one computation tend to begin alike, so the first
+    /// bytes behind that stand beside each slot and decide most comparisons.
+    fn in_order_of_keys(&self, slots: &[u32]) -> impl Iterator<Item = u32> + use<> {
+        let key = |slot: u32| &self.keys[slot as usize].bytes[..];
+        let first = slots.first().map_or(&[][..], |slot| key(*slot));
+        let common = (slots.iter()).fold(first.len(), |common, slot| {
+            let same = first[..common].iter().zip(key(*slot));
+            same.take_while(|(left, right)| left == right).count()
+        });
+        let mut order: Vec<(u64, u32)> = (slots.iter())
+            .map(|slot| (beginning(&key(*slot)[common..]), *slot))
+            .collect();
+        order.sort_unstable_by(|left, right| {
+            let rest = || key(left.1)[common..].cmp(&key(right.1)[common..]);
+            left.0.cmp(&right.0).then_with(rest)
+        });
+        order.into_iter().map(|(_, slot)| slot)
+    }
+
+    /// Frees memory when the cache has passed its bound: keeps the keys that the latest epochs have
+    /// read, as many as fit in half of it. Only between epochs, when nothing in it is uncommitted.
     pub fn shrink(&mut self) {
-        assert!(self.changed.is_empty(), "changed states are never dropped");
-        if self.size_bytes > self.size_bytes_max {
-            self.entries.clear();
-            self.size_bytes = 0;
+        let is_clean = self.changed.iter().all(Vec::is_empty);
+        assert!(is_clean, "changed states are never dropped");
+        if self.size_bytes <= self.size_bytes_max {
+            return;
+        }
+        let mut sizes: BTreeMap<u64, usize> = BTreeMap::new();
+        for (slot, key) in self.keys.iter().enumerate() {
+            *sizes.entry(key.epoch_mark).or_default() += self.slot_bytes(slot);
+        }
+        let (mut oldest, mut kept_bytes) = (self.epoch_mark + 1, 0);
+        for (epoch_mark, size_bytes) in sizes.into_iter().rev() {
+            kept_bytes += size_bytes;
+            if kept_bytes > self.size_bytes_max / 2 {
+                break;
+            }
+            oldest = epoch_mark;
+        }
+        self.keep_read_since(oldest);
+    }
+
+    fn keep_read_since(&mut self, oldest: u64) {
+        let count = self.names.len();
+        let keys = std::mem::take(&mut self.keys);
+        let mut values = std::mem::take(&mut self.values).into_iter();
+        self.slots.clear();
+        self.size_bytes = 0;
+        for key in keys {
+            let of_key = values.by_ref().take(count);
+            if key.epoch_mark < oldest {
+                of_key.for_each(drop);
+                continue;
+            }
+            self.values.extend(of_key);
+            self.push_key(key);
         }
     }
+
+    // ------------------------------------------------------------------------------- slots
+
+    fn slot(&self, hash: u64, key: &[u8]) -> Option<u32> {
+        let is_key = |slot: &u32| {
+            let found = &self.keys[*slot as usize];
+            found.hash == hash && *found.bytes == *key
+        };
+        self.slots.find(spread(hash), is_key).copied()
+    }
+
+    fn insert_hashed(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        values: impl IntoIterator<Item = Option<Vec<u8>>>,
+    ) -> u32 {
+        let values = values.into_iter().map(|bytes| CachedValue {
+            bytes: bytes.unwrap_or_default(),
+            is_changed: false,
+        });
+        self.values.extend(values);
+        self.push_key(CachedKey {
+            hash,
+            bytes: key.into(),
+            epoch_mark: 0,
+        })
+    }
+
+    /// Gives a key, whose values are the last ones, the next slot.
+    fn push_key(&mut self, key: CachedKey) -> u32 {
+        let slot = u32::try_from(self.keys.len())
+            .ok()
+            .filter(|slot| *slot != MISSING)
+            .expect("2^32 keys do not fit in memory");
+        let hash = spread(key.hash);
+        self.keys.push(key);
+        debug_assert_eq!(self.values.len(), self.keys.len() * self.names.len());
+        self.size_bytes += self.slot_bytes(slot as usize);
+        let keys = &self.keys;
+        let hash_of = |slot: &u32| spread(keys[*slot as usize].hash);
+        self.slots.insert_unique(hash, slot, hash_of);
+        slot
+    }
+
+    fn slot_bytes(&self, slot: usize) -> usize {
+        let count = self.names.len();
+        let values = self.values[slot * count..][..count].iter();
+        let values = values.map(|value| VALUE_OVERHEAD_BYTES + value.bytes.capacity());
+        KEY_OVERHEAD_BYTES + self.keys[slot].bytes.len() + values.sum::<usize>()
+    }
+}
+
+/// The hash as the table wants it. All keys of a partition agree in the leading bits of their
+/// hashes, and those are what the table tells neighbours apart by.
+fn spread(hash: u64) -> u64 {
+    hash.rotate_left(32)
+}
+
+/// The first eight bytes as a number that sorts as they do; what is missing counts as zeros.
+fn beginning(bytes: &[u8]) -> u64 {
+    let mut first = [0; 8];
+    let count = bytes.len().min(8);
+    first[..count].copy_from_slice(&bytes[..count]);
+    u64::from_be_bytes(first)
 }
 
 #[cfg(test)]
@@ -178,67 +338,162 @@ mod tests {
         }]
     }
 
+    /// A cache of one state that holds "a" with a value and "b" without one.
     fn loaded(size_bytes_max: usize) -> StateCache {
         let mut cache = StateCache::new(vec!["count".to_owned()], size_bytes_max);
-        cache.insert(b"a", vec![Some(b"1".to_vec())]);
-        cache.insert(b"b", vec![None]);
+        load(&mut cache, &[("a", "1"), ("b", "")]);
         cache
+    }
+
+    fn load(cache: &mut StateCache, rows: &[(&str, &str)]) {
+        for (key, value) in rows {
+            let value = (!value.is_empty()).then(|| value.as_bytes().to_vec());
+            let mut batch = cache.find(&keys(&[key]));
+            cache.insert(&mut batch, 0, key.as_bytes(), [value]);
+        }
+    }
+
+    fn missing(cache: &StateCache, of: &[&str]) -> Vec<usize> {
+        cache.find(&keys(of)).missing().collect()
+    }
+
+    fn read(cache: &mut StateCache, of: &[&str]) -> (Vec<u32>, Vec<String>) {
+        let batch = cache.find(&keys(of));
+        let columns = cache.columns(&batch, |_| {});
+        let text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();
+        (
+            columns[0].keys.clone(),
+            columns[0].values.iter().map(text).collect(),
+        )
+    }
+
+    fn change(cache: &mut StateCache, of: &[&str], rows: &[(u32, &str)]) {
+        let batch = cache.find(&keys(of));
+        cache.apply(&batch, &effects(rows));
+    }
+
+    fn changes(cache: &mut StateCache) -> Vec<(String, String, String)> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let mut rows = Vec::new();
+        for changes in cache.take_changes() {
+            for (key, value) in changes.keys.iter().zip(changes.values.iter()) {
+                rows.push((changes.state.clone(), text(key), text(value)));
+            }
+        }
+        rows
+    }
+
+    fn row(state: &str, key: &str, value: &str) -> (String, String, String) {
+        (state.to_owned(), key.to_owned(), value.to_owned())
     }
 
     #[test]
     fn only_keys_not_yet_loaded_are_missing() {
-        assert_eq!(loaded(1000).missing(&keys(&["b", "c", "a"])), [1]);
+        assert_eq!(missing(&loaded(1000), &["b", "c", "a"]), [1]);
     }
 
     #[test]
     fn a_key_without_value_is_not_listed() {
-        let columns = loaded(1000).columns(&keys(&["b", "a"]), |_, _| {});
-        assert_eq!(columns[0].keys, [1]);
-        assert_eq!(columns[0].values.get(0), b"1");
+        let (keys, values) = read(&mut loaded(1000), &["b", "a"]);
+        assert_eq!((keys, values), (vec![1], vec!["1".to_owned()]));
+    }
+
+    #[test]
+    fn keys_with_one_hash_are_told_apart() {
+        let mut cache = StateCache::new(vec!["count".to_owned()], 1000);
+        let same = 7;
+        for (key, value) in [("one", "1"), ("two", "2")] {
+            cache.insert_hashed(same, key.as_bytes(), [Some(value.as_bytes().to_vec())]);
+        }
+        assert_eq!(cache.slot(same, b"one"), Some(0));
+        assert_eq!(cache.slot(same, b"two"), Some(1));
+        assert_eq!(cache.slot(same, b"three"), None);
     }
 
     #[test]
     fn a_change_is_seen_by_the_next_batch_and_committed_once() {
         let mut cache = loaded(1000);
-        cache.apply(&keys(&["b"]), &effects(&[(0, "7")]));
-        cache.apply(&keys(&["a", "b"]), &effects(&[(1, "8")]));
-        assert_eq!(
-            cache.columns(&keys(&["b"]), |_, _| {})[0].values.get(0),
-            b"8"
-        );
-        let changes = cache.take_changes();
-        assert_eq!(changes.len(), 1);
-        assert_eq!(changes[0].value.as_deref(), Some(&b"8"[..]));
-        assert!(cache.take_changes().is_empty());
+        change(&mut cache, &["b"], &[(0, "7")]);
+        change(&mut cache, &["a", "b"], &[(1, "8")]);
+        assert_eq!(read(&mut cache, &["b"]).1, ["8"]);
+        assert_eq!(changes(&mut cache), [row("count", "b", "8")]);
+        assert!(changes(&mut cache).is_empty());
+        change(&mut cache, &["b"], &[(0, "9")]);
+        assert_eq!(changes(&mut cache), [row("count", "b", "9")]);
+    }
+
+    #[test]
+    fn changes_come_by_state_and_key_whatever_was_changed_first() {
+        let mut cache = StateCache::new(vec!["sum".to_owned(), "count".to_owned()], 1000);
+        // Equal beginnings, one key inside another, and a byte that padding could be taken for.
+        let order = [
+            "user-",
+            "user-1",
+            "user-1\0",
+            "user-12345678",
+            "user-12345679",
+        ];
+        let mut batch = cache.find(&keys(&order));
+        for (index, key) in order.iter().enumerate() {
+            cache.insert(&mut batch, index, key.as_bytes(), [None, None]);
+        }
+        let mut columns = vec![StateColumn::default(); 2];
+        for index in [4, 2, 0, 3, 1] {
+            columns[0].keys.push(index);
+            columns[0].values.push(b"s");
+        }
+        columns[1].keys.push(3);
+        columns[1].values.push(b"c");
+        cache.apply(&batch, &columns);
+        let mut expected = vec![row("count", order[3], "c")];
+        expected.extend(order.iter().map(|key| row("sum", key, "s")));
+        assert_eq!(changes(&mut cache), expected);
     }
 
     #[test]
     fn an_epoch_reads_a_key_for_the_first_time_once() {
         let mut cache = loaded(1000);
-        let mut read = Vec::new();
-        cache.columns(&keys(&["a"]), |key, _| read.push(key.to_vec()));
-        cache.columns(&keys(&["a", "b"]), |key, _| read.push(key.to_vec()));
+        let mut seen = Vec::new();
+        let mut read = |cache: &mut StateCache, of: &[&str]| {
+            let batch = cache.find(&keys(of));
+            cache.columns(&batch, |bytes| seen.push(bytes.to_vec()));
+        };
+        read(&mut cache, &["a"]);
+        read(&mut cache, &["a", "b"]);
         cache.take_changes();
-        cache.columns(&keys(&["a"]), |key, _| read.push(key.to_vec()));
-        assert_eq!(read, [b"a", b"b", b"a"]);
+        read(&mut cache, &["a"]);
+        assert_eq!(seen, [&b"a"[..], b"1", b"b", b"", b"a", b"1"]);
     }
 
     #[test]
     fn an_empty_value_deletes_and_an_equal_one_changes_nothing() {
         let mut cache = loaded(1000);
-        cache.apply(&keys(&["a", "b"]), &effects(&[(0, ""), (1, "")]));
-        let changes = cache.take_changes();
-        assert_eq!(changes.len(), 1);
-        assert_eq!(
-            (changes[0].key.as_slice(), &changes[0].value),
-            (&b"a"[..], &None)
-        );
+        change(&mut cache, &["a", "b"], &[(0, ""), (1, "")]);
+        assert_eq!(changes(&mut cache), [row("count", "a", "")]);
     }
 
     #[test]
-    fn past_its_bound_the_cache_is_emptied_between_epochs() {
-        let mut cache = loaded(1);
+    fn past_its_bound_the_cache_keeps_what_the_latest_epochs_read() {
+        let mut cache = loaded(1000);
+        load(&mut cache, &[("c", "3"), ("d", "4")]);
+        change(&mut cache, &["c"], &[(0, "33")]);
+        for of in ["a", "b", "c", "d"] {
+            read(&mut cache, &[of]);
+            cache.take_changes();
+        }
+        let all_bytes = cache.size_bytes;
+        cache.size_bytes_max = all_bytes;
         cache.shrink();
-        assert_eq!(cache.missing(&keys(&["a", "b"])).len(), 2);
+        assert!(missing(&cache, &["a", "b", "c", "d"]).is_empty());
+        cache.size_bytes_max = all_bytes - 1;
+        load(&mut cache, &[("e", "5")]);
+        cache.shrink();
+        assert!(cache.size_bytes <= cache.size_bytes_max / 2);
+        // Loaded and not read by an epoch since: the first to go.
+        assert_eq!(missing(&cache, &["a", "b", "c", "d", "e"]), [0, 1, 2, 4]);
+        assert_eq!(read(&mut cache, &["d"]), (vec![0], vec!["4".to_owned()]));
+        cache.size_bytes_max = 1;
+        cache.shrink();
+        assert_eq!((missing(&cache, &["d"]).len(), cache.size_bytes), (1, 0));
     }
 }

@@ -4,8 +4,11 @@
 //! (`roots` never falls), then as the guest listed them. So whatever leaves a chain is ordered by
 //! the job's input alone, not by how the input was cut into batches.
 
+use std::ops::Range;
+
 use crate::types::batch::{OutputColumns, Timestamp};
 use crate::types::column::Column;
+use crate::types::epoch::ChunkMessages;
 
 /// A run of a job's input, in order: what one guest call is made from.
 #[derive(Debug, Clone, Default)]
@@ -42,6 +45,16 @@ impl InputMessages {
         self.keys.clear();
         self.event_times.clear();
         self.payloads.clear();
+    }
+
+    /// Appends messages `range` of a chunk, which came by input `stream`.
+    pub fn extend_from(&mut self, stream: u16, chunk: &ChunkMessages, range: Range<usize>) {
+        self.streams
+            .resize(self.streams.len() + range.len(), stream);
+        self.keys.extend_from(&chunk.keys, range.clone());
+        self.event_times
+            .extend_from_slice(&chunk.event_times[range.clone()]);
+        self.payloads.extend_from(&chunk.payloads, range);
     }
 
     /// Appends a message.

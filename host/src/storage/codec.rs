@@ -11,7 +11,7 @@
 use crate::storage::{StorageError, entry, keys};
 use crate::types::column::Column;
 use crate::types::epoch::{
-    Checksum, ChunkMessages, EpochCommit, EpochRecord, FrontierAdvance, Head,
+    Checksum, ChunkMessages, EpochCommit, EpochRecord, FrontierAdvance, Head, StateChanges,
 };
 use crate::types::ids::{EpochId, Generation, LaneId, LeaseId, PartitionId, StreamId};
 use crate::types::timestamp_runs::TimestampRuns;
@@ -59,23 +59,19 @@ pub fn for_each_row(commit: &EpochCommit, mut emit: impl FnMut(&[u8], Option<&[u
         emit(&keys::frontier(advance.lane), Some(&value));
     }
     let mut key = Vec::with_capacity(128);
-    let mut prefix_len = 0;
-    let mut prefix_of: Option<&str> = None;
-    for change in &commit.states {
-        if prefix_of != Some(change.state.as_str()) {
-            key.clear();
-            keys::push_state_prefix(&mut key, partition, &change.state);
-            prefix_len = key.len();
-            prefix_of = Some(&change.state);
-        }
-        key.truncate(prefix_len);
-        key.extend_from_slice(&change.key);
-        match &change.value {
-            Some(new) => {
+    for changes in &commit.states {
+        key.clear();
+        keys::push_state_prefix(&mut key, partition, &changes.state);
+        let prefix_len = key.len();
+        for (of_key, new) in changes.keys.iter().zip(changes.values.iter()) {
+            key.truncate(prefix_len);
+            key.extend_from_slice(of_key);
+            if new.is_empty() {
+                emit(&key, None);
+            } else {
                 put_plain(&mut value, new);
                 emit(&key, Some(&value));
             }
-            None => emit(&key, None),
         }
     }
     for chunk in &commit.chunks {
@@ -109,23 +105,7 @@ pub fn check_storable(commit: &EpochCommit) -> Result<(), StorageError> {
         epoch: commit.epoch,
         finding,
     };
-    for change in &commit.states {
-        if change.state.is_empty() || change.state.as_bytes().contains(&0) {
-            return Err(unstorable(format!(
-                "the state name {:?} is empty or holds a zero byte",
-                change.state
-            )));
-        }
-        let size = 10 + change.state.len() + change.key.len();
-        if size > keys::KEY_BYTES_MAX {
-            return Err(unstorable(format!(
-                "a key of state {} is {} bytes long, at most {} fit; use a hash of it as the key",
-                change.state,
-                change.key.len(),
-                keys::KEY_BYTES_MAX - 10 - change.state.len()
-            )));
-        }
-    }
+    check_states(&commit.states).map_err(unstorable)?;
     for advance in &commit.frontiers {
         if advance.lane.reader != commit.partition {
             return Err(unstorable(format!(
@@ -163,6 +143,36 @@ pub fn check_storable(commit: &EpochCommit) -> Result<(), StorageError> {
         return Err(unstorable(format!(
             "it is {size} bytes long, at most {ENTRY_BYTES_MAX} fit; lower max_bytes_per_epoch"
         )));
+    }
+    Ok(())
+}
+
+fn check_states(states: &[StateChanges]) -> Result<(), Finding> {
+    for changes in states {
+        let (state, keys) = (&changes.state, &changes.keys);
+        if state.is_empty() || state.as_bytes().contains(&0) {
+            return Err(format!(
+                "the state name {state:?} is empty or holds a zero byte"
+            ));
+        }
+        let fit = keys::KEY_BYTES_MAX.saturating_sub(10 + state.len());
+        if let Some(key) = keys.iter().find(|key| key.len() > fit) {
+            return Err(format!(
+                "a key of state {state} is {} bytes long, at most {fit} fit; use a hash of it as \
+                 the key",
+                key.len()
+            ));
+        }
+        let are_columns = keys.is_well_formed() && changes.values.is_well_formed();
+        if !are_columns || keys.len() != changes.values.len() {
+            return Err(format!("the columns of state {state} do not agree"));
+        }
+        if !keys.iter().is_sorted_by(|left, right| left < right) {
+            return Err(format!("the keys of state {state} do not rise"));
+        }
+    }
+    if !states.is_sorted_by(|left, right| left.state < right.state) {
+        return Err("the names of its states do not rise".to_owned());
     }
     Ok(())
 }
@@ -370,7 +380,7 @@ pub(super) fn put_lane(buffer: &mut Vec<u8>, lane: LaneId) {
     put_u64(buffer, lane.reader.0);
 }
 
-fn put_column(buffer: &mut Vec<u8>, column: &Column) {
+pub(super) fn put_column(buffer: &mut Vec<u8>, column: &Column) {
     for end in &column.ends {
         put_u32(buffer, *end);
     }
@@ -551,7 +561,7 @@ impl<'a> Fields<'a> {
         Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
     }
 
-    fn column(&mut self, count: usize) -> Result<Column, Finding> {
+    pub(super) fn column(&mut self, count: usize) -> Result<Column, Finding> {
         let column = Column {
             ends: self.u32s(count)?,
             bytes: self.bytes()?.to_vec(),
@@ -610,7 +620,7 @@ pub(super) mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::types::epoch::{LaneChunk, LaneTrim, SinkAppend, StateChange};
+    use crate::types::epoch::{LaneChunk, LaneTrim, SinkAppend};
     use crate::types::ids::SinkFileId;
 
     pub(super) fn lane(reader: u64) -> LaneId {
@@ -621,11 +631,11 @@ pub(super) mod tests {
         }
     }
 
-    fn change(state: &str, key: &[u8], value: Option<&[u8]>) -> StateChange {
-        StateChange {
+    fn changes(state: &str, rows: &[(&str, &str)]) -> StateChanges {
+        StateChanges {
             state: state.to_owned(),
-            key: key.to_vec(),
-            value: value.map(<[u8]>::to_vec),
+            keys: rows.iter().map(|(key, _)| key.as_bytes()).collect(),
+            values: rows.iter().map(|(_, value)| value.as_bytes()).collect(),
         }
     }
 
@@ -645,9 +655,8 @@ pub(super) mod tests {
                 index: 5,
             }],
             states: vec![
-                change("count", b"a", Some(b"1")),
-                change("count", b"", None),
-                change("worst", b"a", Some(b"")),
+                changes("count", &[("", ""), ("a", "1")]),
+                changes("worst", &[("a", "2")]),
             ],
             chunks: vec![LaneChunk {
                 lane: lane(9),
@@ -740,8 +749,8 @@ pub(super) mod tests {
             [
                 (keys::source_position(partition), true),
                 (keys::frontier(full_commit().frontiers[0].lane), true),
-                (keys::state(partition, "count", b"a"), true),
                 (keys::state(partition, "count", b""), false),
+                (keys::state(partition, "count", b"a"), true),
                 (keys::state(partition, "worst", b"a"), true),
                 (keys::chunk(lane(9), EpochId(1_001)), true),
                 (keys::chunk(lane(9), EpochId(8)), false),
@@ -749,7 +758,7 @@ pub(super) mod tests {
                 (keys::epoch_record(partition, EpochId(1)), false),
             ]
         );
-        assert_eq!(rows[2].1.as_deref(), Some(b"\x011".as_slice()));
+        assert_eq!(rows[3].1.as_deref(), Some(b"\x011".as_slice()));
     }
 
     #[test]
@@ -766,8 +775,23 @@ pub(super) mod tests {
             "zero byte",
         );
         check(
-            |commit| commit.states[0].key = vec![0; 70_000],
+            |commit| commit.states[0] = changes("count", &[(&"k".repeat(70_000), "1")]),
             "70000 bytes long",
+        );
+        check(
+            |commit| commit.states[0].values.push(b"3"),
+            "the columns of state count do not agree",
+        );
+        for key in ["a", ""] {
+            let twice_or_falling = changes("count", &[("a", "1"), (key, "2")]);
+            check(
+                |commit| commit.states[0] = twice_or_falling,
+                "the keys of state count do not rise",
+            );
+        }
+        check(
+            |commit| commit.states.swap(0, 1),
+            "the names of its states do not rise",
         );
         check(
             |commit| commit.frontiers[0].lane.reader = PartitionId(8),

@@ -19,7 +19,7 @@ use crate::storage::{
 };
 use crate::types::epoch::{
     ChunkMessages, EpochCommit, EpochRecord, FrontierAdvance, Head, LaneChunk, LaneTrim,
-    SinkAppend, StateChange,
+    SinkAppend, StateChanges,
 };
 use crate::types::ids::{EpochId, LaneId, PartitionId, SinkFileId, StreamId};
 use crate::types::key::key_hash;
@@ -52,7 +52,6 @@ macro_rules! storage_contract_tests {
             the_second_epoch_in_flight_falls_with_the_first
             epochs_from_many_threads_are_all_committed
             reads_and_scans_see_every_decided_epoch
-            a_key_changed_twice_in_an_epoch_has_its_last_value
             sink_bytes_follow_without_gap_when_one_of_a_group_is_refused
             lanes_are_read_in_order_and_trimmed
             f3_chunks_stay_until_they_are_trimmed
@@ -95,13 +94,22 @@ pub fn commit_of(lease: Lease, epoch: u64) -> EpochCommit {
     }
 }
 
-/// A state change.
-pub fn state(key: &str, value: Option<&str>) -> StateChange {
-    StateChange {
+/// New values of the one state that the tests know; `None` deletes a row.
+pub fn states<K: AsRef<str>, V: AsRef<str>>(
+    rows: impl IntoIterator<Item = (K, Option<V>)>,
+) -> Vec<StateChanges> {
+    let mut rows: Vec<(K, Option<V>)> = rows.into_iter().collect();
+    rows.sort_by(|left, right| left.0.as_ref().cmp(right.0.as_ref()));
+    let mut changes = StateChanges {
         state: "count".to_owned(),
-        key: key.as_bytes().to_vec(),
-        value: value.map(|value| value.as_bytes().to_vec()),
+        ..StateChanges::default()
+    };
+    for (key, value) in &rows {
+        let value = value.as_ref().map_or("", AsRef::as_ref);
+        changes.keys.push(key.as_ref().as_bytes());
+        changes.values.push(value.as_bytes());
     }
+    vec![changes]
 }
 
 /// A chunk of one message for each payload, made by `epoch`.
@@ -192,7 +200,7 @@ fn full_commit(lease: Lease, epoch: u64, file: SinkFileId) -> EpochCommit {
             epoch: EpochId(epoch),
             index: 3,
         }],
-        states: vec![state("a", Some(&format!("value {epoch}")))],
+        states: states([("a", Some(format!("value {epoch}")))]),
         chunks: vec![chunk(lane(lease.partition.0, 91), epoch, &["one", "two"])],
         appends: vec![append(file, &format!("{} {epoch}\n", lease.partition))],
         ..commit_of(lease, epoch)
@@ -415,7 +423,7 @@ pub fn reads_and_scans_see_every_decided_epoch(fixture: &Fixture) {
         storage,
         neighbour,
         EpochCommit {
-            states: vec![state("k1", Some("neighbour"))],
+            states: states([("k1", Some("neighbour"))]),
             ..commit_of(neighbour, 1)
         },
     );
@@ -429,15 +437,11 @@ pub fn reads_and_scans_see_every_decided_epoch(fixture: &Fixture) {
                 (key, value)
             })
             .collect();
-        let states = changes
-            .iter()
-            .map(|(key, value)| state(key, value.as_deref()))
-            .collect();
         commit(
             storage,
             lease,
             EpochCommit {
-                states,
+                states: states(changes.clone()),
                 ..commit_of(lease, epoch)
             },
         );
@@ -486,31 +490,6 @@ fn scan_all(storage: &dyn Storage, limit: usize) -> BTreeMap<String, String> {
             Some(next) => from = next,
             None => return found,
         }
-    }
-}
-
-/// Not promised to callers, who must not do it; pinned so that all implementations agree.
-pub fn a_key_changed_twice_in_an_epoch_has_its_last_value(fixture: &Fixture) {
-    let storage = &*fixture.storage;
-    let lease = grant(storage, 1);
-    let states = vec![
-        state("a", Some("1")),
-        state("b", Some("1")),
-        state("a", Some("2")),
-        state("b", None),
-    ];
-    commit(
-        storage,
-        lease,
-        EpochCommit {
-            states,
-            ..commit_of(lease, 1)
-        },
-    );
-    for _settled in [false, true] {
-        assert_eq!(value_of(storage, 1, "a").as_deref(), Some("2"));
-        assert_eq!(value_of(storage, 1, "b"), None);
-        storage.settle().unwrap();
     }
 }
 
@@ -640,14 +619,18 @@ pub fn an_epoch_that_cannot_be_stored_leaves_nothing(fixture: &Fixture) {
     let storage = &*fixture.storage;
     let lease = grant(storage, 1);
     let long = EpochCommit {
-        states: vec![state("a", Some("1")), state(&"x".repeat(70_000), Some("1"))],
+        states: states([("a", Some("1")), (&"x".repeat(70_000), Some("1"))]),
+        ..commit_of(lease, 1)
+    };
+    let changed_twice = EpochCommit {
+        states: states([("a", Some("1")), ("b", Some("1")), ("b", None)]),
         ..commit_of(lease, 1)
     };
     let unopened = EpochCommit {
         appends: vec![append(SinkFileId(99), "x")],
         ..commit_of(lease, 1)
     };
-    for commit in [long, unopened] {
+    for commit in [long, changed_twice, unopened] {
         let error = storage.commit_epoch(lease, commit).unwrap_err();
         assert!(matches!(error, StorageError::Unstorable { .. }), "{error}");
         assert_eq!(everything(storage, 1), (Head::default(), 0));

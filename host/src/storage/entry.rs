@@ -7,11 +7,12 @@
 use std::sync::Arc;
 
 use crate::storage::codec::{
-    FORMAT_VERSION, Fields, Finding, len_u32, put_bytes, put_chunk, put_head, put_lane,
+    FORMAT_VERSION, Fields, Finding, len_u32, put_bytes, put_chunk, put_column, put_head, put_lane,
     put_optional, put_record, put_u32, put_u64,
 };
+use crate::types::column::Column;
 use crate::types::epoch::{
-    Checksum, EpochCommit, FrontierAdvance, Head, LaneChunk, LaneTrim, SinkAppend, StateChange,
+    Checksum, EpochCommit, FrontierAdvance, Head, LaneChunk, LaneTrim, SinkAppend, StateChanges,
 };
 use crate::types::ids::{EpochId, Generation, PartitionId, SinkFileId};
 
@@ -124,8 +125,9 @@ impl Entry {
 /// At least the size of the epoch's entry, and not much more.
 pub(super) fn entry_size_bound(commit: &EpochCommit) -> usize {
     let states: usize = (commit.states.iter())
-        .map(|change| {
-            16 + change.state.len() + change.key.len() + change.value.as_ref().map_or(0, Vec::len)
+        .map(|changes| {
+            let columns = [&changes.keys, &changes.values].map(Column::size_bytes);
+            16 + changes.state.len() + columns[0] + columns[1]
         })
         .sum();
     let chunks: usize = (commit.chunks.iter())
@@ -154,20 +156,12 @@ fn put_body(buffer: &mut Vec<u8>, commit: &EpochCommit) {
         put_u64(buffer, advance.epoch.0);
         put_u32(buffer, advance.index);
     }
-    // Neighbours of one state share its name.
-    let runs = || {
-        commit
-            .states
-            .chunk_by(|left, right| left.state == right.state)
-    };
-    put_u32(buffer, len_u32(runs().count()));
-    for run in runs() {
-        put_bytes(buffer, run[0].state.as_bytes());
-        put_u32(buffer, len_u32(run.len()));
-        for change in run {
-            put_bytes(buffer, &change.key);
-            put_optional(buffer, change.value.as_deref());
-        }
+    put_u32(buffer, len_u32(commit.states.len()));
+    for changes in &commit.states {
+        put_bytes(buffer, changes.state.as_bytes());
+        put_u32(buffer, len_u32(changes.keys.len()));
+        put_column(buffer, &changes.keys);
+        put_column(buffer, &changes.values);
     }
     put_u32(buffer, len_u32(commit.chunks.len()));
     for chunk in &commit.chunks {
@@ -189,20 +183,15 @@ fn put_body(buffer: &mut Vec<u8>, commit: &EpochCommit) {
 }
 
 impl Fields<'_> {
-    fn states(&mut self) -> Result<Vec<StateChange>, Finding> {
-        let mut states = Vec::new();
-        for _ in 0..self.count(8)? {
-            let state = std::str::from_utf8(self.bytes()?)
-                .map_err(|_| "a state's name is not UTF-8".to_owned())?;
-            for _ in 0..self.count(8)? {
-                states.push(StateChange {
-                    state: state.to_owned(),
-                    key: self.bytes()?.to_vec(),
-                    value: self.optional()?,
-                });
-            }
-        }
-        Ok(states)
+    fn state_changes(&mut self) -> Result<StateChanges, Finding> {
+        let state = std::str::from_utf8(self.bytes()?)
+            .map_err(|_| "a state's name is not UTF-8".to_owned())?;
+        let count = self.u32()? as usize;
+        Ok(StateChanges {
+            state: state.to_owned(),
+            keys: self.column(count)?,
+            values: self.column(count)?,
+        })
     }
 
     /// The body of an entry.
@@ -219,7 +208,7 @@ impl Fields<'_> {
                     index: fields.u32()?,
                 })
             })?,
-            states: self.states()?,
+            states: self.many(16, Fields::state_changes)?,
             chunks: self.many(48, |fields| {
                 Ok(LaneChunk {
                     lane: fields.lane()?,

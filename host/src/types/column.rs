@@ -1,6 +1,8 @@
 //! A column of byte strings laid end to end: one allocation for many values, and the very shape
 //! that crosses the guest boundary as two blocks of memory.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 /// Byte strings laid end to end: value `i` is `bytes[ends[i - 1]..ends[i]]`, and `ends[-1]` is 0.
@@ -34,6 +36,11 @@ impl Column {
         self.ends.is_empty()
     }
 
+    /// About how much memory the values take, in bytes.
+    pub fn size_bytes(&self) -> usize {
+        4 * self.ends.len() + self.bytes.len()
+    }
+
     /// Appends a value.
     ///
     /// # Panics
@@ -43,6 +50,28 @@ impl Column {
         self.bytes.extend_from_slice(value);
         let end = u32::try_from(self.bytes.len()).expect("columns are bounded far below 4 GiB");
         self.ends.push(end);
+    }
+
+    /// Appends values `range` of another column.
+    ///
+    /// # Panics
+    ///
+    /// When there are no such values, or the column would pass 4 GiB.
+    pub fn extend_from(&mut self, other: &Column, range: Range<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        let start = match range.start {
+            0 => 0,
+            first => other.ends[first - 1],
+        };
+        let ends = &other.ends[range];
+        let base = self.bytes.len();
+        let bytes = &other.bytes[start as usize..ends[ends.len() - 1] as usize];
+        self.bytes.extend_from_slice(bytes);
+        u32::try_from(self.bytes.len()).expect("columns are bounded far below 4 GiB");
+        let moved = ends.iter().map(|end| end - start + base as u32);
+        self.ends.extend(moved);
     }
 
     /// Value `index`.
@@ -103,6 +132,20 @@ mod tests {
         let column: Column = values.into_iter().collect();
         assert!(column.is_well_formed());
         assert_eq!(column.iter().collect::<Vec<_>>(), values);
+    }
+
+    #[test]
+    fn values_of_another_column_come_behind_its_own() {
+        let other: Column = [&b"ab"[..], b"", b"cde", b"f"].into_iter().collect();
+        let mut column: Column = [&b"x"[..]].into_iter().collect();
+        column.extend_from(&other, 1..3);
+        column.extend_from(&other, 0..1);
+        column.extend_from(&other, 2..2);
+        assert!(column.is_well_formed());
+        assert_eq!(
+            column.iter().collect::<Vec<_>>(),
+            [&b"x"[..], b"", b"cde", b"ab"]
+        );
     }
 
     #[test]

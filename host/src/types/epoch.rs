@@ -72,8 +72,8 @@ pub struct EpochCommit {
     pub source_position: Option<Vec<u8>>,
     /// How far the job has read in each lane that it moved on in.
     pub frontiers: Vec<FrontierAdvance>,
-    /// New state values; each (state, key) at most once.
-    pub states: Vec<StateChange>,
+    /// New state values: one item for each state that has any, names rising.
+    pub states: Vec<StateChanges>,
     /// Messages for other partitions, one chunk for each lane that got any.
     pub chunks: Vec<LaneChunk>,
     /// Chunks of the partition's own lanes that every reader has passed.
@@ -95,15 +95,15 @@ pub struct FrontierAdvance {
     pub index: u32,
 }
 
-/// One key's new value in one named state.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StateChange {
+/// The new values of one named state, as columns of equal length.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StateChanges {
     /// The state's name, as the component declares it.
     pub state: String,
-    /// The key.
-    pub key: Vec<u8>,
-    /// The value; `None` deletes the row.
-    pub value: Option<Vec<u8>>,
+    /// Keys, rising, so each once: storage writes them in this order and searches in it.
+    pub keys: Column,
+    /// The value of each key; an empty one deletes the row.
+    pub values: Column,
 }
 
 /// The messages that one epoch put into one lane.

@@ -25,6 +25,8 @@ pub struct Pipeline {
     pub sinks: BTreeMap<String, SinkOptions>,
     /// How large epochs and batches may grow.
     pub epoch: EpochLimits,
+    /// How much may wait between jobs.
+    pub lanes: LaneLimits,
     /// What the file's checks found that stops nothing.
     pub warnings: Vec<Finding>,
 }
@@ -121,6 +123,8 @@ pub struct ComputationOptions {
     pub outputs: Vec<String>,
     /// How many partitions it has; 1 for a map.
     pub partitions: u32,
+    /// For inputs that are to be merged later than their timestamps say: by how much.
+    pub stream_delays: BTreeMap<String, Duration>,
     /// Its parameters, as JSON text of an object.
     pub parameters: String,
     /// What it may see of the outside.
@@ -293,6 +297,26 @@ impl Default for EpochLimits {
             max_bytes_per_batch: 10 << 20,
             max_rows_per_epoch: 65_536,
             max_bytes_per_epoch: 32 << 20,
+        }
+    }
+}
+
+/// How much may wait between jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneLimits {
+    /// Bytes of messages that a lane may hold which its reader has not committed past, before its
+    /// writer waits. One epoch may pass the bound.
+    pub max_bytes: u64,
+    /// Bytes of messages that are handed to readers in memory, all lanes of a run together, each
+    /// with an equal share. What is above is read from storage.
+    pub channel_bytes: u64,
+}
+
+impl Default for LaneLimits {
+    fn default() -> LaneLimits {
+        LaneLimits {
+            max_bytes: 64 << 20,
+            channel_bytes: 64 << 20,
         }
     }
 }

@@ -1,19 +1,18 @@
 //! What the jobs of one process tell each other about the lanes between them: how far a lane's
 //! writer has committed, how far its reader has, and when either is done.
 //!
-//! The board carries no messages and decides nothing: chunks and frontiers live in storage, so a
-//! job that starts anew finds all it needs there. A job that finds nothing to do waits for the
+//! The board decides nothing, and what it carries is a copy: chunks and frontiers live in storage,
+//! so a job that starts anew finds all it needs there. A job that finds nothing to do waits for the
 //! next change and looks again.
 
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+use crate::types::epoch::ChunkMessages;
 use crate::types::ids::{EpochId, LaneId};
+use crate::types::pipeline::LaneLimits;
+use crate::worker::channel::{LaneChannel, Receipt};
 use crate::worker::turns::SourceTurns;
-
-/// How many bytes of messages a lane may hold that its reader has not committed past, before its
-/// writer waits. One epoch may pass the bound.
-pub const LANE_BYTES_MAX: u64 = 64 << 20;
 
 /// Why the board's lock can be taken.
 const UNPOISONED: &str = "no job panics while it holds the board";
@@ -21,6 +20,7 @@ const UNPOISONED: &str = "no job panics while it holds the board";
 /// The lanes of one run, shared by its jobs.
 #[derive(Debug, Default)]
 pub struct LaneBoard {
+    limits: LaneLimits,
     lanes: Mutex<Lanes>,
     changed: Condvar,
     turns: SourceTurns,
@@ -35,7 +35,7 @@ struct Lanes {
 }
 
 /// Where a lane stands.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 struct LaneStatus {
     /// The newest epoch that put a chunk into the lane.
     written: EpochId,
@@ -45,9 +45,19 @@ struct LaneStatus {
     waiting_bytes: u64,
     /// No chunk will follow in this run.
     closed: bool,
+    /// Committed chunks on their way to the reader.
+    channel: LaneChannel,
 }
 
 impl LaneBoard {
+    /// A board for one run.
+    pub fn new(limits: LaneLimits) -> LaneBoard {
+        LaneBoard {
+            limits,
+            ..LaneBoard::default()
+        }
+    }
+
     /// Makes a lane known, with the newest chunk that storage holds of it and the size of all of
     /// them. What the board knows of its reader stays: a writer that starts again in the middle of
     /// a run opens its lanes again.
@@ -59,12 +69,25 @@ impl LaneBoard {
         });
     }
 
-    /// The lane's writer has committed a chunk of `size_bytes`.
-    pub fn written(&self, lane: LaneId, epoch: EpochId, size_bytes: u64) {
+    /// The lane's writer has committed a chunk: hands it on to the reader.
+    pub fn hand_on(&self, lane: LaneId, epoch: EpochId, chunk: &Arc<ChunkMessages>) {
+        let channel_bytes = self.limits.channel_bytes / (self.lanes().by_id.len() as u64).max(1);
         self.change(lane, |status| {
-            status.written = epoch;
-            status.waiting_bytes += size_bytes;
+            // A writer that was slow to say so has a successor that found the chunk in storage.
+            if epoch > status.written {
+                let previous = std::mem::replace(&mut status.written, epoch);
+                status.waiting_bytes += chunk.size_bytes() as u64;
+                status.channel.send(previous, epoch, chunk, channel_bytes);
+            }
         });
+    }
+
+    /// The chunk that follows `read`, the newest epoch that the lane's reader has read.
+    pub fn receive(&self, lane: LaneId, read: EpochId) -> Receipt {
+        match self.lanes().by_id.get_mut(&lane) {
+            Some(status) => status.channel.receive(read, status.written),
+            None => Receipt::UpToDate,
+        }
     }
 
     /// The lane's reader has committed past all chunks up to `epoch`, `size_bytes` more than
@@ -104,12 +127,12 @@ impl LaneBoard {
 
     /// How far the lane's reader has committed.
     pub fn covered_up_to(&self, lane: LaneId) -> EpochId {
-        self.lanes().status(lane).covered
+        self.status(lane, |status| status.covered)
     }
 
     /// The newest epoch that put a chunk into the lane.
     pub fn written_up_to(&self, lane: LaneId) -> EpochId {
-        self.lanes().status(lane).written
+        self.status(lane, |status| status.written)
     }
 
     /// Whether no chunk will follow in any of the lanes in this run.
@@ -118,10 +141,18 @@ impl LaneBoard {
     }
 
     /// The first of the lanes that has no room for another epoch.
-    pub fn first_without_room(&self, of: impl IntoIterator<Item = LaneId>) -> Option<LaneId> {
+    pub fn full_lane(&self, of: impl IntoIterator<Item = LaneId>) -> Option<LaneId> {
         let lanes = self.lanes();
-        let mut of = of.into_iter();
-        of.find(|lane| lanes.status(*lane).waiting_bytes >= LANE_BYTES_MAX)
+        let is_full = |lane: &LaneId| {
+            let status = lanes.by_id.get(lane);
+            status.is_some_and(|status| status.waiting_bytes >= self.limits.max_bytes)
+        };
+        of.into_iter().find(is_full)
+    }
+
+    /// Bytes of messages in a lane that its reader has not committed past.
+    pub fn waiting_bytes(&self, lane: LaneId) -> u64 {
+        self.status(lane, |status| status.waiting_bytes)
     }
 
     /// Whether the readers have committed past everything in the lanes.
@@ -148,7 +179,14 @@ impl LaneBoard {
         holds: impl Fn(&LaneStatus) -> bool,
     ) -> bool {
         let lanes = self.lanes();
-        of.into_iter().all(|lane| holds(&lanes.status(lane)))
+        let nothing = LaneStatus::default();
+        of.into_iter()
+            .all(|lane| holds(lanes.by_id.get(&lane).unwrap_or(&nothing)))
+    }
+
+    /// A lane that nobody has opened is empty and stays so.
+    fn status<T: Default>(&self, lane: LaneId, read: impl FnOnce(&LaneStatus) -> T) -> T {
+        self.lanes().by_id.get(&lane).map(read).unwrap_or_default()
     }
 
     fn change(&self, lane: LaneId, change: impl FnOnce(&mut LaneStatus)) {
@@ -164,13 +202,6 @@ impl LaneBoard {
     }
 }
 
-impl Lanes {
-    /// A lane that nobody has opened is empty and stays so.
-    fn status(&self, lane: LaneId) -> LaneStatus {
-        self.by_id.get(&lane).copied().unwrap_or_default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,6 +212,13 @@ mod tests {
         stream: StreamId(1),
         reader: PartitionId(2),
     };
+
+    fn chunk() -> Arc<ChunkMessages> {
+        let mut chunk = ChunkMessages::default();
+        chunk.indexes.push(0);
+        chunk.alignments.push(0);
+        Arc::new(chunk)
+    }
 
     fn board() -> LaneBoard {
         let board = LaneBoard::default();
@@ -194,17 +232,60 @@ mod tests {
         assert!(!board.are_covered([LANE]));
         board.covered(LANE, EpochId(3), 0);
         assert!(board.are_covered([LANE]));
-        board.written(LANE, EpochId(4), 1);
+        board.hand_on(LANE, EpochId(4), &chunk());
         assert!(!board.are_covered([LANE]));
     }
 
     #[test]
     fn a_lane_has_room_until_its_bound_and_again_when_its_reader_commits() {
+        let size_bytes = chunk().size_bytes() as u64;
+        let board = LaneBoard::new(LaneLimits {
+            max_bytes: 2 * size_bytes,
+            ..LaneLimits::default()
+        });
+        board.hand_on(LANE, EpochId(4), &chunk());
+        assert_eq!(board.full_lane([LANE]), None);
+        board.hand_on(LANE, EpochId(5), &chunk());
+        assert_eq!(board.full_lane([LANE]), Some(LANE));
+        board.covered(LANE, EpochId(4), size_bytes);
+        assert_eq!(board.full_lane([LANE]), None);
+    }
+
+    #[test]
+    fn a_chunk_that_is_handed_on_late_does_not_hide_a_newer_one() {
         let board = board();
-        board.written(LANE, EpochId(4), LANE_BYTES_MAX);
-        assert_eq!(board.first_without_room([LANE]), Some(LANE));
-        board.covered(LANE, EpochId(4), LANE_BYTES_MAX);
-        assert_eq!(board.first_without_room([LANE]), None);
+        board.hand_on(LANE, EpochId(7), &chunk());
+        board.hand_on(LANE, EpochId(6), &chunk());
+        assert_eq!(board.written_up_to(LANE), EpochId(7));
+        let written = EpochId(7);
+        assert_eq!(board.receive(LANE, EpochId(1)), Receipt::Gap { written });
+        assert_eq!(
+            board.receive(LANE, EpochId(3)),
+            Receipt::Chunk(written, chunk())
+        );
+    }
+
+    #[test]
+    fn lanes_share_what_channels_may_hold() {
+        let size_bytes = chunk().size_bytes() as u64;
+        let other = LaneId {
+            reader: PartitionId(3),
+            ..LANE
+        };
+        let board = LaneBoard::new(LaneLimits {
+            channel_bytes: 2 * size_bytes,
+            ..LaneLimits::default()
+        });
+        board.open(LANE, None, 0);
+        board.open(other, None, 0);
+        board.hand_on(LANE, EpochId(1), &chunk());
+        board.hand_on(LANE, EpochId(2), &chunk());
+        assert!(matches!(
+            board.receive(LANE, EpochId(0)),
+            Receipt::Chunk(EpochId(1), _)
+        ));
+        let written = EpochId(2);
+        assert_eq!(board.receive(LANE, EpochId(1)), Receipt::Gap { written });
     }
 
     /// Lost: the end of the run. A writer that crashed and was started again on the board wiped out
@@ -213,7 +294,7 @@ mod tests {
     #[test]
     fn a_writer_that_opens_its_lane_again_still_knows_what_is_covered() {
         let board = board();
-        board.written(LANE, EpochId(4), 1);
+        board.hand_on(LANE, EpochId(4), &chunk());
         board.covered(LANE, EpochId(4), 1);
         board.close(LANE);
         board.open(LANE, Some(EpochId(4)), 0);
@@ -226,7 +307,7 @@ mod tests {
     #[test]
     fn a_reader_that_starts_again_does_not_uncover_its_lane() {
         let board = board();
-        board.written(LANE, EpochId(4), 1);
+        board.hand_on(LANE, EpochId(4), &chunk());
         board.covered(LANE, EpochId(4), 1);
         board.covered(LANE, EpochId(3), 0);
         assert!(board.are_covered([LANE]));

@@ -7,7 +7,7 @@
 use crate::engine::call::{map_batches, transform_batch};
 use crate::engine::epoch::OpenEpoch;
 use crate::engine::hot_keys::{HotKey, HotKeys};
-use crate::engine::state::StateCache;
+use crate::engine::state::{BatchSlots, StateCache};
 use crate::engine::stream::{CallItems, InputMessages, StreamMessages, distribute, merge_by_root};
 use crate::guest::{Call, Computation, GuestError};
 use crate::storage::{Storage, StorageError, rows};
@@ -189,10 +189,8 @@ impl Chain {
         };
         let (mut batch, items) = transform_batch(input);
         self.hot_keys.add(&batch.keys, &batch.messages.keys);
-        load_states(states, &batch, storage, partition)?;
-        batch.states = states.columns(&batch.keys, |key, values| {
-            epoch.add_state_read(key, values);
-        });
+        let slots = load_states(states, &batch, storage, partition)?;
+        batch.states = states.columns(&slots, |bytes| epoch.add_state_read(bytes));
         // Watermark steps come with event time; until then every input stands at the beginning.
         batch.watermarks = vec![0; node.plan.computation.description().inputs.len()];
         let effects = match node.call(&batch, &items, epoch) {
@@ -202,7 +200,7 @@ impl Chain {
                 return node.fail(failure, &batch, &items, followed, &mut self.streams);
             }
         };
-        states.apply(&batch.keys, &effects.states);
+        states.apply(&slots, &effects.states);
         let state_bytes = effects.states.iter().map(|state| state.values.bytes.len());
         epoch.add_output_bytes(state_bytes.sum());
         distribute(
@@ -338,16 +336,17 @@ fn audit_cut(
     }
 }
 
-/// Reads the states of the batch's keys that are not in memory yet.
+/// Finds the states of the batch's keys, and reads those that are not in memory yet.
 fn load_states(
     states: &mut StateCache,
     batch: &Batch,
     storage: &dyn Storage,
     partition: PartitionId,
-) -> Result<(), StorageError> {
-    let missing = states.missing(&batch.keys);
+) -> Result<BatchSlots, StorageError> {
+    let mut slots = states.find(&batch.keys);
+    let missing: Vec<usize> = slots.missing().collect();
     if missing.is_empty() {
-        return Ok(());
+        return Ok(slots);
     }
     let keys: Vec<&[u8]> = missing.iter().map(|index| batch.keys.get(*index)).collect();
     let mut found = vec![Vec::with_capacity(states.names().len()); keys.len()];
@@ -357,10 +356,10 @@ fn load_states(
             of_key.push(value);
         }
     }
-    for (key, values) in keys.into_iter().zip(found) {
-        states.insert(key, values);
+    for ((index, key), values) in missing.into_iter().zip(keys).zip(found) {
+        states.insert(&mut slots, index, key, values);
     }
-    Ok(())
+    Ok(slots)
 }
 
 /// Which items of the job's input a failed call speaks of: the one that the verdict is on, or

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::engine::epoch::{EpochIdentity, MessageName, OpenEpoch, SealedParts};
 use crate::engine::lane::KeptChunks;
-use crate::engine::state::STATE_CACHE_BYTES_MAX;
 use crate::engine::stream::InputMessages;
 use crate::sink::{Sealed, SinkError, SinkMessage};
 use crate::source::SourceError;
+use crate::storage::rows::ChunkLimit;
 use crate::storage::{CommitOutcome, Storage, StorageError, rows};
-use crate::types::epoch::{EpochCommit, Head, LaneTrim};
+use crate::types::epoch::{EpochCommit, Head, LaneChunk, LaneTrim};
 use crate::types::ids::{EpochId, LaneId};
 use crate::types::key::{key_hash, partition_of};
 use crate::types::lease::Lease;
@@ -25,10 +25,18 @@ use crate::types::timestamp_runs::TimestampRuns;
 use crate::worker::board::LaneBoard;
 use crate::worker::chain::{Chain, ChainError};
 use crate::worker::error::JobError;
-use crate::worker::input::{CHUNKS_READ, ItemLocation, LanesInput, SourceInput};
+use crate::worker::input::ItemLocation;
+use crate::worker::input::lanes::LanesInput;
+use crate::worker::input::source::SourceInput;
 use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, SourcePlan, StreamPlan};
 use crate::worker::progress::{EpochCounts, JobIdentity, JobProgress, RunProgress};
 use crate::worker::turns::SourceTurn;
+
+/// How many chunks of one lane are looked at at a time when its writer starts.
+const CHUNKS_RESTORED: ChunkLimit = ChunkLimit {
+    chunks: 1_024,
+    bytes: 16 << 20,
+};
 
 /// One job, ready to run on a thread of its own.
 pub struct Job {
@@ -169,7 +177,7 @@ impl AnnouncedJob {
                 plan.maps,
                 &plan.streams,
                 plan.limits,
-                STATE_CACHE_BYTES_MAX,
+                plan.state_cache_bytes_max,
             ),
             progress: context.progress.job_opened(job, source),
             name: plan.name,
@@ -247,7 +255,7 @@ impl Job {
 
     /// Whether a lane that the job writes is full; those who watch are told.
     fn waits_for_room(&self) -> bool {
-        let full = (self.board).first_without_room(self.lanes_written.keys().copied());
+        let full = (self.board).full_lane(self.lanes_written.keys().copied());
         if self.progress.waits_for(full)
             && let Some(lane) = full
         {
@@ -367,16 +375,12 @@ impl Job {
         let (epoch_id, rows) = (epoch.id(), epoch.input_rows() as u64);
         let parts = self.seal_parts()?;
         let commit = epoch.seal(parts);
-        let written: Vec<(LaneId, u64)> = commit
-            .chunks
-            .iter()
-            .map(|chunk| (chunk.lane, chunk.messages.size_bytes() as u64))
-            .collect();
+        let chunks = commit.chunks.clone();
         let trims = commit.trims.clone();
         let messages = commit.record.output_count;
         self.decide(commit)?;
         tracing::debug!(epoch = %epoch_id, rows, messages, "epoch committed");
-        self.deliver(epoch_id, rows, messages, &written, &trims);
+        self.deliver(epoch_id, rows, messages, &chunks, &trims);
         Ok(())
     }
 
@@ -439,12 +443,12 @@ impl Job {
         epoch: EpochId,
         rows: u64,
         messages: u64,
-        written: &[(LaneId, u64)],
+        chunks: &[LaneChunk],
         trims: &[LaneTrim],
     ) {
-        for (lane, size_bytes) in written {
+        for LaneChunk { lane, messages, .. } in chunks {
             self.lanes_written.entry(*lane).or_default().push(epoch);
-            self.board.written(*lane, epoch, *size_bytes);
+            self.board.hand_on(*lane, epoch, messages);
         }
         for trim in trims {
             self.lanes_written
@@ -522,7 +526,7 @@ fn restore_chunks(storage: &dyn Storage, lane: LaneId) -> Result<(KeptChunks, u6
         let from = epochs
             .last()
             .map_or(EpochId::NONE, |last: &EpochId| last.next());
-        let chunks = rows::read_chunks(storage, lane, from, CHUNKS_READ)?;
+        let chunks = rows::read_chunks(storage, lane, from, CHUNKS_RESTORED)?;
         if chunks.is_empty() {
             return Ok((KeptChunks::restored(epochs), size_bytes));
         }

@@ -3,6 +3,7 @@
 
 pub mod board;
 pub mod chain;
+pub mod channel;
 pub mod cut_audit;
 pub mod error;
 pub mod input;
@@ -17,6 +18,7 @@ use std::thread;
 
 use crate::clock::Clock;
 use crate::storage::{Storage, StorageError};
+use crate::types::pipeline::LaneLimits;
 use crate::worker::board::LaneBoard;
 use crate::worker::error::JobError;
 use crate::worker::job::{AnnouncedJob, Job, JobContext, JobEnd};
@@ -56,10 +58,11 @@ impl Worker {
         storage: &Arc<dyn Storage>,
         progress: &RunProgress,
         clock: &Arc<dyn Clock>,
+        limits: LaneLimits,
     ) -> Result<Worker, StorageError> {
         let context = JobContext {
             storage: Arc::clone(storage),
-            board: Arc::new(LaneBoard::default()),
+            board: Arc::new(LaneBoard::new(limits)),
             progress: progress.clone(),
             clock: Arc::clone(clock),
         };

@@ -1,6 +1,8 @@
 //! What a job is to do: its input, its chain and where its messages go. Made by the controller,
 //! carried out by [`crate::worker::job`].
 
+use std::time::Duration;
+
 use crate::guest::Computation;
 use crate::sink::Sink;
 use crate::source::Source;
@@ -21,6 +23,8 @@ pub struct JobPlan {
     pub deployment: u64,
     /// How large epochs and batches may grow.
     pub limits: EpochLimits,
+    /// How many bytes of states it keeps in memory between epochs.
+    pub state_cache_bytes_max: usize,
     /// Where its items come from.
     pub input: InputPlan,
     /// The transform, unless the job reads a source.
@@ -91,9 +95,13 @@ pub struct LanePlan {
     pub lane: LaneId,
     /// The transform's input that it feeds, as an index into the description's inputs.
     pub input: u16,
-    /// Which of its producer's layouts the lane belongs to, from 0, the oldest that still has messages
-    /// in lanes. Those of a layout are read to their end before the next one's are begun (row R4).
-    pub layout: u32,
+    /// How much younger than their alignment timestamps its messages are taken to be
+    /// (`input_ordering.stream_delays`).
+    pub delay: Duration,
+    /// `None` for a lane of a partition that is in force. A lane of one that is retiring has the rank of
+    /// its layout, the oldest least: it is read to its end before lanes of the same stream with a
+    /// greater rank, or with none, are begun (row R4).
+    pub retiring: Option<u32>,
 }
 
 /// A computation in its place in the chain.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::tests::copy_directory;
 use super::*;
-use crate::storage::contract::{chunk, commit_of, state};
+use crate::storage::contract::{chunk, commit_of, states};
 use crate::storage::rows::{self, ChunkLimit};
 use crate::storage::{CommitOutcome, Refusal};
 use crate::types::epoch::{FrontierAdvance, LaneTrim, SinkAppend};
@@ -160,9 +160,7 @@ fn epoch_of(lease: Lease, epoch: u64, own: SinkFileId, shared: SinkFileId) -> Ep
             epoch: EpochId(epoch),
             index: 1,
         }],
-        states: (states_of(partition, epoch).iter())
-            .map(|(key, value)| state(key, value.as_deref()))
-            .collect(),
+        states: states(states_of(partition, epoch)),
         chunks: vec![chunk(
             lane_of(partition),
             epoch,

@@ -206,7 +206,7 @@ pub(super) fn behind(key: &RowBytes) -> Bound<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::contract::{commit_of, state};
+    use crate::storage::contract::{commit_of, states};
     use crate::types::ids::{Generation, LeaseId};
     use crate::types::lease::Lease;
 
@@ -220,10 +220,10 @@ mod tests {
         let overlay = Overlay::default();
         for epoch in 1..=100_u64 {
             let mut commit = commit_of(lease, epoch);
-            commit.states = vec![
-                state("always", Some(&epoch.to_string())),
-                state(&format!("seventh {}", epoch % 7), Some(&epoch.to_string())),
-            ];
+            commit.states = states([
+                ("always".to_owned(), Some(epoch.to_string())),
+                (format!("seventh {}", epoch % 7), Some(epoch.to_string())),
+            ]);
             overlay.publish(lease.partition, Arc::new(Run::of_commit(commit)));
             overlay.compact(lease.partition);
             let runs = overlay.read();

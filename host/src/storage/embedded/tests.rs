@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::bulk::{OpenError, prefix_range};
 use super::*;
-use crate::storage::contract::{self, chunk, commit_of, state};
+use crate::storage::contract::{self, chunk, commit_of, states};
 use crate::storage::{CommitOutcome, Refusal, keys, rows};
 use crate::types::epoch::SinkAppend;
 use crate::types::ids::{LaneId, StreamId};
@@ -87,11 +87,9 @@ fn grant(storage: &dyn Storage, partition: u64) -> Lease {
 
 /// An epoch whose rows are large enough to span pages.
 fn epoch_of(lease: Lease, epoch: u64) -> EpochCommit {
-    let states = (0..100)
-        .map(|key| state(&format!("key {key}"), Some(&format!("{epoch:0100}"))))
-        .collect();
+    let rows = (0..100).map(|key| (format!("key {key}"), Some(format!("{epoch:0100}"))));
     EpochCommit {
-        states,
+        states: states(rows),
         ..commit_of(lease, epoch)
     }
 }

@@ -1,0 +1,208 @@
+//! Messages of lanes as the input of a job: whatever is present, in the order of
+//! [`crate::engine::merge`].
+//!
+//! **Invariant:** no lane is waited for. Lanes of partitions of an older layout are the exception
+//! that is none: all that they will ever hold is there already, so they are read to their end first.
+
+use crate::engine::epoch::BatchRoom;
+use crate::engine::merge::{InputLead, Priority};
+use crate::engine::stream::InputMessages;
+use crate::storage::rows::ChunkLimit;
+use crate::storage::{Storage, StorageError};
+use crate::types::epoch::FrontierAdvance;
+use crate::types::ids::MessageId;
+use crate::worker::board::LaneBoard;
+use crate::worker::input::ItemLocation;
+use crate::worker::input::lane::{LaneInput, LaneRun};
+use crate::worker::plan::LanePlan;
+
+/// How many bytes of messages a job reads from storage ahead, all its lanes together. Of each lane
+/// one chunk is read whatever its size.
+pub const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
+
+/// How many chunks of one lane are read from storage at a time.
+const READ_AHEAD_CHUNKS_MAX: usize = 1_024;
+
+/// The lanes of a transform's partition.
+pub struct LanesInput {
+    lanes: Vec<LaneInput>,
+    /// Whether lanes of an older layout may have to be read first.
+    has_retiring: bool,
+    /// One for each input of the transform.
+    leads: Vec<InputLead>,
+    read_ahead: ChunkLimit,
+    /// Where the last batch's messages came from, in order.
+    taken: Vec<TakenRun>,
+}
+
+/// Messages of a batch that stood together in a lane.
+struct TakenRun {
+    lane: usize,
+    run: LaneRun,
+}
+
+impl LanesInput {
+    /// Reads on from the committed frontiers, and tells the lanes' writers where those stand.
+    ///
+    /// # Errors
+    ///
+    /// When storage fails.
+    pub fn open(
+        plans: &[LanePlan],
+        storage: &dyn Storage,
+        board: &LaneBoard,
+    ) -> Result<LanesInput, StorageError> {
+        let mut leads = Vec::new();
+        for plan in plans {
+            let inputs = leads.len().max(usize::from(plan.input) + 1);
+            leads.resize_with(inputs, InputLead::default);
+            leads[usize::from(plan.input)] = InputLead::with_delay(plan.delay);
+        }
+        let read_ahead = ChunkLimit {
+            chunks: READ_AHEAD_CHUNKS_MAX,
+            bytes: READ_AHEAD_BYTES_MAX / plans.len().max(1),
+        };
+        let mut lanes = Vec::with_capacity(plans.len());
+        for plan in plans {
+            let mut lane = LaneInput::open(*plan, storage)?;
+            let lead = &mut leads[usize::from(plan.input)];
+            lane.load(storage, board, read_ahead, lead)?;
+            lane.tell_finished(board);
+            lanes.push(lane);
+        }
+        Ok(LanesInput {
+            has_retiring: plans.iter().any(|plan| plan.retiring.is_some()),
+            lanes,
+            leads,
+            read_ahead,
+            taken: Vec::new(),
+        })
+    }
+
+    /// The next messages, none when every lane is read as far as its writer has committed.
+    ///
+    /// # Errors
+    ///
+    /// When storage fails.
+    pub fn next(
+        &mut self,
+        room: BatchRoom,
+        storage: &dyn Storage,
+        board: &LaneBoard,
+    ) -> Result<InputMessages, StorageError> {
+        let mut messages = InputMessages::default();
+        self.taken.clear();
+        for at in 0..self.lanes.len() {
+            self.load(at, storage, board)?;
+        }
+        self.leads.iter_mut().for_each(InputLead::take_mean);
+        while messages.len() < room.rows && messages.size_bytes() < room.bytes {
+            let Some((lane, bound)) = self.first_lane() else {
+                break;
+            };
+            let rows = room.rows - messages.len();
+            let bytes = room.bytes - messages.size_bytes();
+            let input = self.lanes[lane].plan.input;
+            let lead = &mut self.leads[usize::from(input)];
+            let run = self.lanes[lane].take(bound, lead, (rows, bytes));
+            messages.extend_from(input, &run.chunk, run.messages.clone());
+            self.taken.push(TakenRun { lane, run });
+            self.load(lane, storage, board)?;
+        }
+        Ok(messages)
+    }
+
+    fn load(
+        &mut self,
+        at: usize,
+        storage: &dyn Storage,
+        board: &LaneBoard,
+    ) -> Result<(), StorageError> {
+        let lane = &mut self.lanes[at];
+        let lead = &mut self.leads[usize::from(lane.plan.input)];
+        lane.load(storage, board, self.read_ahead, lead)
+    }
+
+    /// The lane whose next message goes first, and what it must go before: the priority of the
+    /// next message of any other lane.
+    fn first_lane(&self) -> Option<(usize, Option<Priority>)> {
+        let mut first: Option<(usize, Priority)> = None;
+        let mut bound: Option<Priority> = None;
+        for (at, lane) in self.lanes.iter().enumerate() {
+            let lead = &self.leads[usize::from(lane.plan.input)];
+            let Some(priority) = lane.priority(lead) else {
+                continue;
+            };
+            if self.has_retiring && self.is_behind_older_layout(lane) {
+                continue;
+            }
+            match first {
+                Some((_, least)) if least < priority => {
+                    bound = Some(bound.map_or(priority, |bound| bound.min(priority)));
+                }
+                _ => {
+                    bound = first.map(|(_, least)| least);
+                    first = Some((at, priority));
+                }
+            }
+        }
+        first.map(|(at, _)| (at, bound))
+    }
+
+    /// Whether the lane has to wait until one of an older layout is read to its end (row R4).
+    fn is_behind_older_layout(&self, lane: &LaneInput) -> bool {
+        let goes_before = |other: &LaneInput| match (other.plan.retiring, lane.plan.retiring) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(other), Some(own)) => other < own,
+        };
+        self.lanes.iter().any(|other| {
+            other.plan.lane.stream == lane.plan.lane.stream
+                && goes_before(other)
+                && !other.is_empty()
+        })
+    }
+
+    /// The frontiers that have moved since the last commit.
+    pub fn advances(&self) -> Vec<FrontierAdvance> {
+        self.lanes.iter().filter_map(LaneInput::advance).collect()
+    }
+
+    /// The frontiers were committed: tells the lanes' writers.
+    pub fn committed(&mut self, board: &LaneBoard) {
+        for lane in &mut self.lanes {
+            lane.committed(board);
+        }
+    }
+
+    /// Whether everything that can come in this run has been read.
+    pub fn is_ended(&self, board: &LaneBoard) -> bool {
+        // Closed first: a writer closes its lane after its last chunk.
+        board.are_closed(self.lanes.iter().map(|lane| lane.plan.lane))
+            && self.lanes.iter().all(|lane| lane.is_read(board))
+    }
+
+    /// Where the given items of the last batch came from.
+    pub fn locate(&self, items: &std::ops::Range<u32>) -> ItemLocation {
+        ItemLocation::Messages {
+            first: self.message_id(items.start),
+            last: self.message_id(items.end.saturating_sub(1)),
+        }
+    }
+
+    /// The id of an item of the last batch.
+    fn message_id(&self, item: u32) -> Option<MessageId> {
+        let mut left = item as usize;
+        for TakenRun { lane, run } in &self.taken {
+            if left < run.messages.len() {
+                return Some(MessageId {
+                    partition: self.lanes[*lane].plan.lane.producer,
+                    epoch: run.epoch,
+                    index: run.chunk.indexes[run.messages.start + left],
+                });
+            }
+            left -= run.messages.len();
+        }
+        None
+    }
+}

@@ -1,0 +1,57 @@
+//! Where a job's items come from: a source, or the lanes of a transform. Both have a position
+//! that the job's epochs commit.
+//!
+//! - [`source`]: records of a source, in its own order.
+//! - [`lanes`]: messages of lanes, merged.
+//! - [`lane`]: one lane of them, first in, first out.
+
+pub mod lane;
+pub mod lanes;
+pub mod source;
+
+#[cfg(test)]
+mod tests;
+
+use crate::types::ids::MessageId;
+
+/// Where items came from, for a person to look there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ItemLocation {
+    /// Records of a source.
+    Records {
+        /// The source, and which file of several.
+        source: String,
+        /// Their lines.
+        lines: std::ops::RangeInclusive<u64>,
+    },
+    /// Messages of lanes.
+    Messages {
+        /// The first one.
+        first: Option<MessageId>,
+        /// The last one.
+        last: Option<MessageId>,
+    },
+}
+
+impl std::fmt::Display for ItemLocation {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ItemLocation::Records { source, lines } if lines.start() == lines.end() => {
+                write!(formatter, "line {} of {source}", lines.start())
+            }
+            ItemLocation::Records { source, lines } => {
+                let (start, end) = (lines.start(), lines.end());
+                write!(formatter, "lines {start} to {end} of {source}")
+            }
+            ItemLocation::Messages {
+                first: Some(first),
+                last: Some(last),
+            } if first == last => write!(formatter, "message {first}"),
+            ItemLocation::Messages {
+                first: Some(first),
+                last: Some(last),
+            } => write!(formatter, "messages {first} to {last}"),
+            ItemLocation::Messages { .. } => write!(formatter, "no message"),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Records of a source as the input of a job.
+
+use crate::engine::epoch::BatchRoom;
+use crate::engine::stream::InputMessages;
+use crate::source::{PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords};
+use crate::types::column::Column;
+use crate::types::timestamp_runs::TimestampRuns;
+use crate::worker::input::ItemLocation;
+
+/// Records of a source.
+pub struct SourceInput {
+    name: String,
+    source: Box<dyn Source>,
+    records: SourceRecords,
+    ended: bool,
+    progress: SourceProgress,
+    /// The position of the last commit, of this or an earlier run.
+    committed: Option<Vec<u8>>,
+}
+
+impl SourceInput {
+    /// Reads on from where the source stands; `name` is what it is in errors, `committed` the position
+    /// in storage.
+    pub fn new(name: String, source: Box<dyn Source>, committed: Option<Vec<u8>>) -> SourceInput {
+        SourceInput {
+            committed,
+            progress: source.progress(),
+            name,
+            source,
+            records: SourceRecords::default(),
+            ended: false,
+        }
+    }
+
+    /// The next records, none at the source's end.
+    pub fn next(&mut self, room: BatchRoom) -> Result<InputMessages, SourceError> {
+        let limit = PollLimit {
+            rows: room.rows,
+            bytes: room.bytes,
+        };
+        self.records.payloads.clear();
+        self.records.lines.clear();
+        self.records.write_times.clear();
+        while !self.ended && self.records.payloads.is_empty() {
+            self.ended = self.source.poll(limit, &mut self.records)? == PollOutcome::End;
+        }
+        let payloads = std::mem::take(&mut self.records.payloads);
+        let mut keys = Column::default();
+        keys.ends.resize(payloads.len(), 0);
+        Ok(InputMessages {
+            streams: vec![0; payloads.len()],
+            keys,
+            event_times: vec![0; payloads.len()],
+            payloads,
+        })
+    }
+
+    /// When the records of the last batch were written.
+    pub fn write_times(&self) -> &TimestampRuns {
+        &self.records.write_times
+    }
+
+    /// Whether the source is finite and at its end.
+    pub fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The position behind the last record, encoded.
+    pub fn position(&self) -> Vec<u8> {
+        self.source.position()
+    }
+
+    /// Whether the position differs from the committed one: also that of a source without records
+    /// which was never read before, or was started over.
+    pub fn has_moved(&self) -> bool {
+        self.committed.as_ref() != Some(&self.position())
+    }
+
+    /// The position was committed.
+    pub fn committed(&mut self) {
+        self.committed = Some(self.position());
+    }
+
+    /// How many bytes the source has moved on by since this was last asked.
+    pub fn bytes_advanced(&mut self) -> u64 {
+        let before = std::mem::replace(&mut self.progress, self.source.progress());
+        self.progress.done_bytes.saturating_sub(before.done_bytes)
+    }
+
+    /// How far the source is.
+    pub fn progress(&self) -> SourceProgress {
+        self.progress
+    }
+
+    /// Where the given items of the last batch came from.
+    pub fn locate(&self, items: &std::ops::Range<u32>) -> ItemLocation {
+        let line = |item: u32| self.records.lines.get(item as usize).copied().unwrap_or(0);
+        ItemLocation::Records {
+            source: self.name.clone(),
+            lines: line(items.start)..=line(items.end.saturating_sub(1)),
+        }
+    }
+}
