@@ -8,6 +8,8 @@
 //! **Invariant:** whatever bytes decode, they never panic, and never allocate more than a small
 //! multiple of their own length.
 
+use std::sync::Arc;
+
 use crate::storage::{StorageError, entry, keys};
 use crate::types::column::Column;
 use crate::types::epoch::{
@@ -42,54 +44,82 @@ pub struct LeaseRow {
 
 // ---------------------------------------------------------------------------------- rows
 
-/// Calls `emit` with every row that the epoch changes and its new value (`None`: the row goes),
-/// sink files and heads excepted. Reuses its buffers: nothing is allocated for a row.
-pub fn for_each_row(commit: &EpochCommit, mut emit: impl FnMut(&[u8], Option<&[u8]>)) {
+/// The new value of a row.
+#[derive(Debug, Clone, Copy)]
+pub enum NewValue<'a> {
+    /// The row goes.
+    Gone,
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// What [`encode_chunk`] makes of a chunk. Most are gone before anybody needs that.
+    Chunk(&'a Arc<ChunkMessages>),
+}
+
+/// Calls `emit` with every row that the epoch changes, sink files and heads excepted, in the order
+/// of their keys, each once. Reuses its buffers: nothing is allocated for the row of a state.
+pub fn for_each_row(commit: &EpochCommit, mut emit: impl FnMut(&[u8], NewValue<'_>)) {
     let partition = commit.partition;
     let mut value = Vec::with_capacity(256);
     if let Some(position) = &commit.source_position {
         put_plain(&mut value, position);
-        emit(&keys::source_position(partition), Some(&value));
+        emit(&keys::source_position(partition), NewValue::Bytes(&value));
     }
-    for advance in &commit.frontiers {
-        value.clear();
-        value.push(FORMAT_VERSION);
+    let frontiers = (commit.frontiers.iter()).map(|advance| {
+        let mut value = vec![FORMAT_VERSION];
         put_u64(&mut value, advance.epoch.0);
         put_u32(&mut value, advance.index);
-        emit(&keys::frontier(advance.lane), Some(&value));
+        (keys::frontier(advance.lane), value)
+    });
+    for (key, value) in in_order(frontiers) {
+        emit(&key, NewValue::Bytes(&value));
     }
+    for_each_state_row(commit, &mut emit);
+    let written = (commit.chunks.iter()).map(|chunk| {
+        let key = keys::chunk(chunk.lane, chunk.epoch);
+        (key, NewValue::Chunk(&chunk.messages))
+    });
+    let trimmed =
+        (commit.trims.iter()).map(|trim| (keys::chunk(trim.lane, trim.epoch), NewValue::Gone));
+    for (key, value) in in_order(written.chain(trimmed)) {
+        emit(&key, value);
+    }
+    if commit.epoch.0 > EPOCH_RECORDS_MAX {
+        let oldest = EpochId(commit.epoch.0 - EPOCH_RECORDS_MAX);
+        emit(&keys::epoch_record(partition, oldest), NewValue::Gone);
+    }
+    value.clear();
+    value.push(FORMAT_VERSION);
+    put_record(&mut value, &commit.record);
+    let key = keys::epoch_record(partition, commit.epoch);
+    emit(&key, NewValue::Bytes(&value));
+}
+
+/// Rows sorted by key; of two with one key the later one counts.
+fn in_order<V>(rows: impl Iterator<Item = (Vec<u8>, V)>) -> Vec<(Vec<u8>, V)> {
+    let mut rows: Vec<(Vec<u8>, V)> = rows.collect();
+    rows.reverse();
+    rows.sort_by(|left, right| left.0.cmp(&right.0));
+    rows.dedup_by(|earlier, later| earlier.0 == later.0);
+    rows
+}
+
+fn for_each_state_row(commit: &EpochCommit, emit: &mut impl FnMut(&[u8], NewValue<'_>)) {
+    let mut value = Vec::with_capacity(256);
     let mut key = Vec::with_capacity(128);
     for changes in &commit.states {
         key.clear();
-        keys::push_state_prefix(&mut key, partition, &changes.state);
+        keys::push_state_prefix(&mut key, commit.partition, &changes.state);
         let prefix_len = key.len();
         for (of_key, new) in changes.keys.iter().zip(changes.values.iter()) {
             key.truncate(prefix_len);
             key.extend_from_slice(of_key);
             if new.is_empty() {
-                emit(&key, None);
+                emit(&key, NewValue::Gone);
             } else {
                 put_plain(&mut value, new);
-                emit(&key, Some(&value));
+                emit(&key, NewValue::Bytes(&value));
             }
         }
-    }
-    for chunk in &commit.chunks {
-        value.clear();
-        value.push(FORMAT_VERSION);
-        put_chunk(&mut value, &chunk.messages);
-        emit(&keys::chunk(chunk.lane, chunk.epoch), Some(&value));
-    }
-    for trim in &commit.trims {
-        emit(&keys::chunk(trim.lane, trim.epoch), None);
-    }
-    value.clear();
-    value.push(FORMAT_VERSION);
-    put_record(&mut value, &commit.record);
-    emit(&keys::epoch_record(partition, commit.epoch), Some(&value));
-    if commit.epoch.0 > EPOCH_RECORDS_MAX {
-        let oldest = EpochId(commit.epoch.0 - EPOCH_RECORDS_MAX);
-        emit(&keys::epoch_record(partition, oldest), None);
     }
 }
 
@@ -303,6 +333,14 @@ pub fn decode_frontier(lane: LaneId, value: &[u8]) -> Result<FrontierAdvance, St
 }
 
 /// A chunk.
+pub fn encode_chunk(messages: &ChunkMessages) -> Vec<u8> {
+    let mut value = Vec::with_capacity(64 + messages.size_bytes());
+    value.push(FORMAT_VERSION);
+    put_chunk(&mut value, messages);
+    value
+}
+
+/// A chunk.
 ///
 /// # Errors
 ///
@@ -380,24 +418,35 @@ pub(super) fn put_lane(buffer: &mut Vec<u8>, lane: LaneId) {
     put_u64(buffer, lane.reader.0);
 }
 
-pub(super) fn put_column(buffer: &mut Vec<u8>, column: &Column) {
-    for end in &column.ends {
-        put_u32(buffer, *end);
+/// Many at once: a copy of memory on a little-endian machine.
+fn put_u32s(buffer: &mut Vec<u8>, numbers: &[u32]) {
+    let start = buffer.len();
+    buffer.resize(start + 4 * numbers.len(), 0);
+    let (places, _) = buffer[start..].as_chunks_mut();
+    for (place, number) in places.iter_mut().zip(numbers) {
+        *place = number.to_le_bytes();
     }
+}
+
+fn put_u64s(buffer: &mut Vec<u8>, numbers: &[u64]) {
+    let start = buffer.len();
+    buffer.resize(start + 8 * numbers.len(), 0);
+    let (places, _) = buffer[start..].as_chunks_mut();
+    for (place, number) in places.iter_mut().zip(numbers) {
+        *place = number.to_le_bytes();
+    }
+}
+
+pub(super) fn put_column(buffer: &mut Vec<u8>, column: &Column) {
+    put_u32s(buffer, &column.ends);
     put_bytes(buffer, &column.bytes);
 }
 
 pub(super) fn put_chunk(buffer: &mut Vec<u8>, messages: &ChunkMessages) {
     put_u32(buffer, len_u32(messages.len()));
-    for index in &messages.indexes {
-        put_u32(buffer, *index);
-    }
-    for hash in &messages.key_hashes {
-        put_u64(buffer, *hash);
-    }
-    for time in &messages.event_times {
-        put_u64(buffer, *time);
-    }
+    put_u32s(buffer, &messages.indexes);
+    put_u64s(buffer, &messages.key_hashes);
+    put_u64s(buffer, &messages.event_times);
     put_u32(buffer, len_u32(messages.alignments.ends.len()));
     for (end, value) in messages
         .alignments
@@ -617,8 +666,6 @@ impl<'a> Fields<'a> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::types::epoch::{LaneChunk, LaneTrim, SinkAppend};
     use crate::types::ids::SinkFileId;
@@ -700,12 +747,18 @@ pub(super) mod tests {
         }
     }
 
+    fn bytes_of(value: NewValue<'_>) -> Option<Vec<u8>> {
+        match value {
+            NewValue::Gone => None,
+            NewValue::Bytes(bytes) => Some(bytes.to_vec()),
+            NewValue::Chunk(messages) => Some(encode_chunk(messages)),
+        }
+    }
+
     #[test]
     fn decoders_survive_any_cut_and_any_single_byte() {
         let mut values = Vec::new();
-        for_each_row(&full_commit(), |_, value| {
-            values.extend(value.map(<[u8]>::to_vec));
-        });
+        for_each_row(&full_commit(), |_, value| values.extend(bytes_of(value)));
         for value in values {
             for cut in 0..value.len() {
                 for byte in [0, 1, 0x7f, 0xff] {
@@ -737,7 +790,7 @@ pub(super) mod tests {
     fn an_epoch_becomes_these_rows() {
         let mut rows = Vec::new();
         for_each_row(&full_commit(), |key, value| {
-            rows.push((key.to_vec(), value.map(<[u8]>::to_vec)));
+            rows.push((key.to_vec(), bytes_of(value)));
         });
         let partition = PartitionId(7);
         let keys: Vec<_> = rows
@@ -752,12 +805,13 @@ pub(super) mod tests {
                 (keys::state(partition, "count", b""), false),
                 (keys::state(partition, "count", b"a"), true),
                 (keys::state(partition, "worst", b"a"), true),
-                (keys::chunk(lane(9), EpochId(1_001)), true),
                 (keys::chunk(lane(9), EpochId(8)), false),
-                (keys::epoch_record(partition, EpochId(1_001)), true),
+                (keys::chunk(lane(9), EpochId(1_001)), true),
                 (keys::epoch_record(partition, EpochId(1)), false),
+                (keys::epoch_record(partition, EpochId(1_001)), true),
             ]
         );
+        assert!(rows.is_sorted_by(|left, right| left.0 < right.0));
         assert_eq!(rows[3].1.as_deref(), Some(b"\x011".as_slice()));
     }
 

@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::storage::codec::NewValue;
 use crate::storage::entry::EntryDraft;
 use crate::storage::leases::{self, Counter};
 use crate::storage::{
@@ -198,13 +199,16 @@ impl State {
     }
 
     fn apply(&mut self, commit: &EpochCommit) -> Head {
-        codec::for_each_row(commit, |key, value| match value {
-            Some(value) => {
-                self.rows.insert(key.to_vec(), value.to_vec());
-            }
-            None => {
-                self.rows.remove(key);
-            }
+        codec::for_each_row(commit, |key, value| {
+            let value = match value {
+                NewValue::Gone => None,
+                NewValue::Bytes(bytes) => Some(bytes.to_vec()),
+                NewValue::Chunk(messages) => Some(codec::encode_chunk(messages)),
+            };
+            match value {
+                Some(value) => self.rows.insert(key.to_vec(), value),
+                None => self.rows.remove(key),
+            };
         });
         let mut offsets = Vec::with_capacity(commit.appends.len());
         for append in &commit.appends {

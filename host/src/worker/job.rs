@@ -1,24 +1,24 @@
 //! THE loop. A job is one partition of a source or of a transform, with the maps chained behind
 //! it; it runs under a lease and moves on in epochs.
 //!
+//! While an epoch is made durable the job computes the next one, which sees its states. If the first
+//! is not decided both go with the job.
+//!
 //! **Invariant:** nothing leaves a job before the epoch that made it is committed (a sink that
 //! writes by itself, at least once, is the named exception), and no position moves without what
 //! follows from it. A job that meets an error ends; its successor goes on from the last commit.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::engine::epoch::{EpochIdentity, MessageName, OpenEpoch, SealedParts};
-use crate::engine::lane::KeptChunks;
 use crate::engine::stream::InputMessages;
 use crate::sink::{Sealed, SinkError, SinkMessage};
 use crate::source::SourceError;
-use crate::storage::rows::ChunkLimit;
-use crate::storage::{CommitOutcome, Storage, StorageError, rows};
-use crate::types::epoch::{EpochCommit, Head, LaneChunk, LaneTrim};
-use crate::types::ids::{EpochId, LaneId};
-use crate::types::key::{key_hash, partition_of};
+use crate::storage::{CommitOutcome, CommitTicket, Storage, StorageError, rows};
+use crate::types::epoch::{EpochCommit, LaneChunk};
+use crate::types::ids::EpochId;
+use crate::types::key::key_hash;
 use crate::types::lease::Lease;
 use crate::types::pipeline::EpochLimits;
 use crate::types::timestamp_runs::TimestampRuns;
@@ -26,17 +26,13 @@ use crate::worker::board::LaneBoard;
 use crate::worker::chain::{Chain, ChainError};
 use crate::worker::error::JobError;
 use crate::worker::input::ItemLocation;
+use crate::worker::input::lane::LaneCoverage;
 use crate::worker::input::lanes::LanesInput;
 use crate::worker::input::source::SourceInput;
+use crate::worker::output::LanesOutput;
 use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, SourcePlan, StreamPlan};
 use crate::worker::progress::{EpochCounts, JobIdentity, JobProgress, RunProgress};
 use crate::worker::turns::SourceTurn;
-
-/// How many chunks of one lane are looked at at a time when its writer starts.
-const CHUNKS_RESTORED: ChunkLimit = ChunkLimit {
-    chunks: 1_024,
-    bytes: 16 << 20,
-};
 
 /// One job, ready to run on a thread of its own.
 pub struct Job {
@@ -48,20 +44,29 @@ pub struct Job {
     chain: Chain,
     streams: Vec<StreamPlan>,
     sinks: Vec<SinkPlan>,
-    /// The lanes that the job writes, with the chunks of each that storage still keeps.
-    lanes_written: BTreeMap<LaneId, KeptChunks>,
+    /// The lanes that the job writes.
+    output: LanesOutput,
+    /// The epoch that storage is making durable.
+    submitted: Option<SubmittedEpoch>,
     storage: Arc<dyn Storage>,
     board: Arc<LaneBoard>,
     progress: JobProgress,
     clock: Arc<dyn Clock>,
     /// Rows given to sinks in the open epoch.
     sink_rows: u64,
-    /// Whether the board knows that no chunk will follow.
-    is_closed: bool,
     /// When the source's partition may be read, where it has to wait for others.
     turn: Option<SourceTurn>,
     /// Why the source can't be read on: told once what was read before it is committed.
     source_error: Option<SourceError>,
+}
+
+/// An epoch on its way, and what is to be said of it once it is committed.
+struct SubmittedEpoch {
+    epoch: EpochId,
+    ticket: CommitTicket,
+    chunks: Vec<LaneChunk>,
+    coverage: Vec<LaneCoverage>,
+    counts: EpochCounts,
 }
 
 /// Where a job's items come from.
@@ -107,7 +112,7 @@ pub struct JobContext {
 /// announced before the first one is opened, so that every reader finds its lanes.
 pub struct AnnouncedJob {
     plan: JobPlan,
-    lanes_written: BTreeMap<LaneId, KeptChunks>,
+    output: LanesOutput,
     context: JobContext,
 }
 
@@ -118,21 +123,16 @@ impl AnnouncedJob {
     ///
     /// When storage fails.
     pub fn announce(plan: JobPlan, context: JobContext) -> Result<AnnouncedJob, StorageError> {
-        let mut lanes_written = BTreeMap::new();
-        for lane in plan.lanes_written() {
-            let (kept, size_bytes) = restore_chunks(&*context.storage, lane)?;
-            context.board.open(lane, kept.newest(), size_bytes);
-            lanes_written.insert(lane, kept);
-        }
         if let InputPlan::Source(SourcePlan {
             turn: Some(turn), ..
         }) = &plan.input
         {
             context.board.turns().join(turn);
         }
+        let output = LanesOutput::announce(&plan, &*context.storage, &context.board)?;
         Ok(AnnouncedJob {
             plan,
-            lanes_written,
+            output,
             context,
         })
     }
@@ -186,12 +186,12 @@ impl AnnouncedJob {
             input,
             streams: plan.streams,
             sinks: plan.sinks,
-            lanes_written: self.lanes_written,
+            output: self.output,
+            submitted: None,
             storage: context.storage,
             board: context.board,
             clock: context.clock,
             sink_rows: 0,
-            is_closed: false,
             turn,
             source_error: None,
         })
@@ -220,23 +220,32 @@ impl Job {
         }
     }
 
-    /// Runs one epoch, if there is anything to do. Never waits for another job.
+    /// Computes and submits one epoch, if there is anything to do; the one before it is committed then.
+    /// Never waits for another job.
     ///
     /// # Errors
     ///
     /// As [`Job::run`]. The job has ended then.
     pub fn step(&mut self) -> Result<JobStep, JobError> {
         if self.board.is_stopped() {
+            self.settle()?;
             return Ok(JobStep::Ended(JobEnd::Stopped));
         }
         if self.waits_for_its_turn() || self.waits_for_room() {
-            return Ok(JobStep::Idle);
+            return self.settle_or_idle();
         }
-        let mut epoch = OpenEpoch::new(self.identity, self.limits);
-        self.take_items(&mut epoch)?;
+        let mut epoch = self.open_epoch();
+        if let Err(error) = self.take_items(&mut epoch) {
+            // What failed may only have been computed because of an epoch that is not decided.
+            self.settle()?;
+            return Err(error);
+        }
         if epoch.input_rows() > 0 {
-            self.commit(epoch)?;
+            self.submit(epoch)?;
             return Ok(JobStep::Committed);
+        }
+        if self.submitted.is_some() {
+            return self.settle_or_idle();
         }
         if let Some(error) = self.source_error.take() {
             return Err(JobError::Source(error));
@@ -253,9 +262,13 @@ impl Job {
         turn.is_some_and(|turn| !self.board.turns().is_at(turn))
     }
 
+    fn open_epoch(&self) -> OpenEpoch {
+        OpenEpoch::new(self.identity, self.limits, self.output.ids())
+    }
+
     /// Whether a lane that the job writes is full; those who watch are told.
     fn waits_for_room(&self) -> bool {
-        let full = (self.board).full_lane(self.lanes_written.keys().copied());
+        let full = self.output.full_lane(&self.board);
         if self.progress.waits_for(full)
             && let Some(lane) = full
         {
@@ -324,19 +337,15 @@ impl Job {
             let (stream, messages) = (&self.streams[place], self.chain.stream(place));
             let index = epoch.next_message_index();
             let alignment = epoch.align(times.get(messages.roots[at] as usize));
-            for partitions in &stream.readers {
-                let key_hash = key_hash(messages.keys.get(at));
-                let lane = LaneId {
-                    producer: partition,
-                    stream: stream.id,
-                    reader: partitions[partition_of(key_hash, partitions.len())],
-                };
+            if self.output.is_read(place) {
                 let name = MessageName {
                     index,
-                    key_hash,
+                    key_hash: key_hash(messages.keys.get(at)),
                     alignment,
                 };
-                epoch.send(lane, name, messages, at);
+                for lane in self.output.route(place, name.key_hash) {
+                    epoch.send(lane, name, messages, at);
+                }
             }
             for sink in &stream.sinks {
                 self.sink_rows += 1;
@@ -370,29 +379,61 @@ impl Job {
         }
     }
 
-    /// Commits the epoch and, once it is durable, tells those who wait for it.
-    fn commit(&mut self, epoch: OpenEpoch) -> Result<(), JobError> {
-        let (epoch_id, rows) = (epoch.id(), epoch.input_rows() as u64);
-        let parts = self.seal_parts()?;
+    /// Hands the epoch to storage, as soon as the one before it is committed.
+    fn submit(&mut self, epoch: OpenEpoch) -> Result<(), JobError> {
+        let input_messages = epoch.input_rows() as u64;
+        let (parts, coverage) = self.seal_parts()?;
         let commit = epoch.seal(parts);
-        let chunks = commit.chunks.clone();
-        let trims = commit.trims.clone();
-        let messages = commit.record.output_count;
-        self.decide(commit)?;
-        tracing::debug!(epoch = %epoch_id, rows, messages, "epoch committed");
-        self.deliver(epoch_id, rows, messages, &chunks, &trims);
+        self.settle()?;
+        let counts = EpochCounts {
+            input_messages,
+            output_messages: commit.record.output_count,
+            sink_rows: std::mem::take(&mut self.sink_rows),
+            source_bytes: match &mut self.input {
+                JobInput::Source(source) => source.bytes_advanced(),
+                JobInput::Lanes(_) => 0,
+            },
+        };
+        self.submitted = Some(self.hand_over(commit, coverage, counts));
+        if let Some(states) = self.chain.states() {
+            states.shrink(1);
+        }
+        if let Some(hot_keys) = self.chain.hot_keys() {
+            self.progress.hot_keys(hot_keys);
+        }
         Ok(())
     }
 
-    /// Everything that the epoch commits beside its messages.
-    fn seal_parts(&mut self) -> Result<SealedParts, JobError> {
+    fn hand_over(
+        &mut self,
+        commit: EpochCommit,
+        coverage: Vec<LaneCoverage>,
+        counts: EpochCounts,
+    ) -> SubmittedEpoch {
+        let (epoch, chunks) = (commit.epoch, commit.chunks.clone());
+        self.identity.epoch = epoch.next();
+        self.identity.alignment = commit.record.alignment;
+        self.output.submitted(&chunks);
+        SubmittedEpoch {
+            epoch,
+            ticket: self.storage.submit_epoch(self.lease, commit),
+            chunks,
+            coverage,
+            counts,
+        }
+    }
+
+    /// Everything that the epoch commits beside its messages, and what lanes' writers are to be told
+    /// then.
+    fn seal_parts(&mut self) -> Result<(SealedParts, Vec<LaneCoverage>), JobError> {
         let mut parts = SealedParts {
-            trims: self.trims(),
+            trims: self.output.take_trims(&self.board),
             ..SealedParts::default()
         };
-        match &self.input {
-            JobInput::Source(source) => parts.source_position = Some(source.position()),
-            JobInput::Lanes(lanes) => parts.frontiers = lanes.advances(),
+        let mut coverage = Vec::new();
+        match &mut self.input {
+            JobInput::Source(source) => parts.source_position = Some(source.seal()),
+            JobInput::Lanes(lanes) => (parts.frontiers, coverage) = lanes.seal(),
         }
         if let Some(states) = self.chain.states() {
             parts.states = states.take_changes();
@@ -407,77 +448,46 @@ impl Job {
                 Err(error) => return Err(self.sink_failed(place, error)),
             }
         }
-        Ok(parts)
+        Ok((parts, coverage))
     }
 
-    /// The chunks that every reader has passed.
-    fn trims(&self) -> Vec<LaneTrim> {
-        let of_lane = |(lane, kept): (&LaneId, &KeptChunks)| -> Vec<LaneTrim> {
-            let covered = self.board.covered_up_to(*lane);
-            kept.trimmable(covered)
-                .map(|epoch| LaneTrim { lane: *lane, epoch })
-                .collect()
+    /// Waits until the submitted epoch is decided, if there is one; once it is, hands its chunks on, tells
+    /// writers how far their lanes are read, and counts.
+    fn settle(&mut self) -> Result<(), JobError> {
+        let Some(submitted) = self.submitted.take() else {
+            return Ok(());
         };
-        self.lanes_written.iter().flat_map(of_lane).collect()
+        let epoch = submitted.epoch;
+        match submitted.ticket.wait()? {
+            CommitOutcome::Committed(_) => {}
+            CommitOutcome::Refused(refusal) => return Err(JobError::Refused(refusal)),
+            CommitOutcome::Unknown => {
+                return Err(JobError::OutcomeUnknown {
+                    partition: self.lease.partition,
+                    epoch,
+                });
+            }
+        }
+        let EpochCounts {
+            input_messages,
+            output_messages,
+            ..
+        } = submitted.counts;
+        tracing::debug!(%epoch, input_messages, output_messages, "epoch committed");
+        self.output.committed(epoch, &submitted.chunks, &self.board);
+        let coverage = submitted.coverage.into_iter();
+        coverage.for_each(|lane| lane.tell(&self.board));
+        self.progress.epoch_committed(submitted.counts);
+        Ok(())
     }
 
-    fn decide(&mut self, commit: EpochCommit) -> Result<Head, JobError> {
-        let (epoch, alignment) = (commit.epoch, commit.record.alignment);
-        match self.storage.commit_epoch(self.lease, commit)? {
-            CommitOutcome::Committed(head) => {
-                self.identity.epoch = head.epoch.next();
-                self.identity.alignment = alignment;
-                Ok(head)
-            }
-            CommitOutcome::Refused(refusal) => Err(JobError::Refused(refusal)),
-            CommitOutcome::Unknown => Err(JobError::OutcomeUnknown {
-                partition: self.lease.partition,
-                epoch,
-            }),
+    /// There is nothing to compute: sees the submitted epoch committed, if there is one.
+    fn settle_or_idle(&mut self) -> Result<JobStep, JobError> {
+        if self.submitted.is_none() {
+            return Ok(JobStep::Idle);
         }
-    }
-
-    /// After the commit: hands chunks on, tells writers how far their lanes are read, counts.
-    fn deliver(
-        &mut self,
-        epoch: EpochId,
-        rows: u64,
-        messages: u64,
-        chunks: &[LaneChunk],
-        trims: &[LaneTrim],
-    ) {
-        for LaneChunk { lane, messages, .. } in chunks {
-            self.lanes_written.entry(*lane).or_default().push(epoch);
-            self.board.hand_on(*lane, epoch, messages);
-        }
-        for trim in trims {
-            self.lanes_written
-                .entry(trim.lane)
-                .or_default()
-                .trimmed(trim.epoch);
-        }
-        let source_bytes = match &mut self.input {
-            JobInput::Source(source) => {
-                source.committed();
-                source.bytes_advanced()
-            }
-            JobInput::Lanes(lanes) => {
-                lanes.committed(&self.board);
-                0
-            }
-        };
-        if let Some(states) = self.chain.states() {
-            states.shrink();
-        }
-        self.progress.epoch_committed(EpochCounts {
-            input_messages: rows,
-            output_messages: messages,
-            sink_rows: std::mem::take(&mut self.sink_rows),
-            source_bytes,
-        });
-        if let Some(hot_keys) = self.chain.hot_keys() {
-            self.progress.hot_keys(hot_keys);
-        }
+        self.settle()?;
+        Ok(JobStep::Committed)
     }
 
     fn input_is_ended(&self) -> bool {
@@ -489,24 +499,20 @@ impl Job {
 
     /// The input is at its end: once the readers have taken everything, removes it.
     fn finish(&mut self) -> Result<JobStep, JobError> {
-        if !std::mem::replace(&mut self.is_closed, true) {
-            for lane in self.lanes_written.keys() {
-                self.board.close(*lane);
-            }
-            if let Some(turn) = &self.turn {
-                self.board.turns().pass_on(turn);
-            }
+        self.output.close(&self.board);
+        if let Some(turn) = self.turn.take() {
+            self.board.turns().pass_on(&turn);
         }
-        if !self.board.are_covered(self.lanes_written.keys().copied()) {
+        if !self.output.are_covered(&self.board) {
             return Ok(JobStep::Idle);
         }
-        let has_chunks = self.lanes_written.values().any(|kept| !kept.is_empty());
         let has_moved = match &self.input {
             JobInput::Source(source) => source.has_moved(),
             JobInput::Lanes(_) => false,
         };
-        if has_chunks || has_moved {
-            self.commit(OpenEpoch::new(self.identity, self.limits))?;
+        if self.output.has_chunks() || has_moved {
+            self.submit(self.open_epoch())?;
+            self.settle()?;
         }
         Ok(JobStep::Ended(JobEnd::Finished))
     }
@@ -515,24 +521,6 @@ impl Job {
         JobError::Sink {
             sink: self.sinks[place].name.clone(),
             source: error,
-        }
-    }
-}
-
-/// The chunks of a lane that earlier runs left, and their size in bytes.
-fn restore_chunks(storage: &dyn Storage, lane: LaneId) -> Result<(KeptChunks, u64), StorageError> {
-    let (mut epochs, mut size_bytes) = (Vec::new(), 0);
-    loop {
-        let from = epochs
-            .last()
-            .map_or(EpochId::NONE, |last: &EpochId| last.next());
-        let chunks = rows::read_chunks(storage, lane, from, CHUNKS_RESTORED)?;
-        if chunks.is_empty() {
-            return Ok((KeptChunks::restored(epochs), size_bytes));
-        }
-        for (epoch, chunk) in chunks {
-            epochs.push(epoch);
-            size_bytes += chunk.size_bytes() as u64;
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod cut_audit;
 pub mod error;
 pub mod input;
 pub mod job;
+mod output;
 pub mod plan;
 pub mod progress;
 pub mod reading;

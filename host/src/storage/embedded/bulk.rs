@@ -14,11 +14,13 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Sn
 
 use crate::storage::embedded::lock::open_when_released;
 use crate::storage::embedded::mark::Mark;
-use crate::storage::embedded::overlay::RowChange;
 use crate::storage::{StorageError, codec, keys};
 
 /// A key or value: shared, cheap to clone.
 pub(super) type RowBytes = fjall::Slice;
+
+/// A row's key and new value; `None`: the row goes.
+pub(super) type RowChange = (RowBytes, Option<RowBytes>);
 
 /// From where to where.
 pub(super) type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
@@ -34,8 +36,9 @@ pub(super) fn prefix_range(prefix: u8) -> KeyRange {
 /// Name of the one keyspace.
 const KEYSPACE: &str = "rows";
 
-/// Threads that write and compact tables.
-const WORKER_THREADS: usize = 2;
+/// Threads that write and compact tables. Of several, fjall keeps one free of compactions, which for
+/// as long as another compacts hands the request for the next one round and round, at full speed.
+const WORKER_THREADS: usize = 1;
 
 /// Most bytes of journals before tables are written to get rid of them.
 const JOURNAL_BYTES_MAX: u64 = 512 << 20;

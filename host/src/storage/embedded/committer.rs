@@ -5,9 +5,10 @@
 //!   committer assigns what needs a global order: the predecessor and the offsets in sink files.
 //! - **Decide**: one transaction reads every lease and head and writes the new heads; flush, sync.
 //!   *An epoch is committed when its head is durable*; then it is published and answered.
-//! - **Apply**: rows, applied heads and the removal of entries in one batch without a sync, sink
-//!   bytes before it, synced. It may lag behind: until then the overlay serves what is decided, and
-//!   the entries prove it after a crash.
+//! - **Apply**: rows, applied heads and the removal of entries in one batch without a sync. It may
+//!   lag behind: until then the overlay serves what is decided, and the entries prove it after a
+//!   crash. Sink bytes are written and synced before it, and may be long before it: as long as the
+//!   entries are there, they may be written again.
 //!
 //! **Invariant:** after an error of any step nothing is answered and nothing more is done; the
 //! process ends. What the disk holds is for the next one to find out.
@@ -18,10 +19,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use crate::storage::embedded::bulk::{RowBytes, mark_row};
+use crate::storage::embedded::bulk::{RowBytes, RowChange, mark_row};
 use crate::storage::embedded::decisions::{Decision, Proposal};
 use crate::storage::embedded::faults::pass;
-use crate::storage::embedded::overlay::RowChange;
 use crate::storage::embedded::queue::{Placement, Submitted, Taken, Work};
 use crate::storage::embedded::sink_files::PlacedAppend;
 use crate::storage::embedded::{Sabotage, Shared};
@@ -35,7 +35,6 @@ pub(super) struct Pending {
     pub(super) entry_key: Vec<u8>,
     pub(super) partition: PartitionId,
     pub(super) head: Head,
-    pub(super) appends: Vec<PlacedAppend>,
     /// The files whose lengths it moves on.
     pub(super) files: Vec<SinkFileId>,
 }
@@ -45,6 +44,9 @@ pub(super) struct Committer {
     shared: Arc<Shared>,
     pending: Vec<Pending>,
     pending_bytes: usize,
+    /// Decided sink bytes that are not in their files yet.
+    unwritten: Vec<PlacedAppend>,
+    unwritten_bytes: usize,
 }
 
 impl Committer {
@@ -53,16 +55,16 @@ impl Committer {
             shared,
             pending: Vec::new(),
             pending_bytes: 0,
+            unwritten: Vec::new(),
+            unwritten_bytes: 0,
         }
     }
 
     /// Commits until the queue is closed, then applies what is left.
     pub(super) fn run(mut self) {
         let _guard = StopGuard(Arc::clone(&self.shared));
-        let idle_after = Duration::from_millis(self.shared.options.apply_idle_ms);
         loop {
-            let idle_after = (!self.pending.is_empty()).then_some(idle_after);
-            let taken = self.shared.queue.take(idle_after);
+            let taken = self.shared.queue.take(self.idle_after());
             let is_last = matches!(taken, Taken::Closed);
             // Kept over a failure, so that nobody hears of it before the process has ended.
             let unanswered: Vec<Unanswered> = match &taken {
@@ -71,7 +73,7 @@ impl Committer {
             };
             let done = match taken {
                 Taken::Work(work) => self.work(work),
-                Taken::Idle => self.apply(),
+                Taken::Idle => self.catch_up(),
                 Taken::Closed => self.settle(),
             };
             if let Err(error) = done {
@@ -82,6 +84,22 @@ impl Committer {
             if is_last {
                 return;
             }
+        }
+    }
+
+    /// How long to wait for work before going on with what lags behind, if anything does.
+    fn idle_after(&self) -> Option<Duration> {
+        let options = &self.shared.options;
+        if !self.unwritten.is_empty() {
+            return Some(Duration::from_millis(options.sink_idle_ms));
+        }
+        (!self.pending.is_empty()).then(|| Duration::from_millis(options.apply_idle_ms))
+    }
+
+    fn catch_up(&mut self) -> Result<(), StorageError> {
+        match self.unwritten.is_empty() {
+            false => self.write_sink_bytes(),
+            true => self.apply(),
         }
     }
 
@@ -119,6 +137,9 @@ impl Committer {
         }
         if self.pending_bytes >= self.shared.options.apply_bytes {
             self.apply()?;
+        }
+        if self.unwritten_bytes >= self.shared.options.sink_bytes {
+            self.write_sink_bytes()?;
         }
         Ok(())
     }
@@ -215,9 +236,7 @@ impl Committer {
         }
         if self.shared.is_sabotaged(Sabotage::RowsBeforeDecision) {
             for submitted in &group {
-                self.shared
-                    .bulk
-                    .write(submitted.run.rows().iter().cloned())?;
+                self.shared.bulk.write(submitted.run.rows().changes())?;
             }
         }
         pass(&self.shared.faults, "decide: write the heads")?;
@@ -288,11 +307,14 @@ impl Committer {
             self.shared.overlay.publish(partition, submitted.run);
             self.shared.set_decided_head(partition, head);
             self.pending_bytes += submitted.entry.bytes().len();
+            self.unwritten_bytes += (appends.iter())
+                .map(|append| append.bytes.len())
+                .sum::<usize>();
+            self.unwritten.extend(appends);
             self.pending.push(Pending {
                 entry_key,
                 partition,
                 head,
-                appends,
                 files,
             });
             partitions.insert(partition);
@@ -309,7 +331,17 @@ impl Committer {
 
     // ------------------------------------------------------------------------------ apply
 
+    fn write_sink_bytes(&mut self) -> Result<(), StorageError> {
+        self.unwritten_bytes = 0;
+        let mut appends = std::mem::take(&mut self.unwritten);
+        match appends.is_empty() {
+            true => Ok(()),
+            false => write_appends(&self.shared, &mut appends),
+        }
+    }
+
     fn apply(&mut self) -> Result<(), StorageError> {
+        self.write_sink_bytes()?;
         self.pending_bytes = 0;
         apply(&self.shared, &mut self.pending)
     }
@@ -322,27 +354,24 @@ impl Committer {
     }
 }
 
-/// Brings decided epochs to their place: sink bytes first, synced; then rows, applied heads, file
-/// lengths and the removal of the entries in one batch.
+/// Brings decided epochs to their place, whose sink bytes are in their files, synced: rows, applied
+/// heads, file lengths and the removal of the entries in one batch.
 pub(super) fn apply(shared: &Shared, pending: &mut Vec<Pending>) -> Result<(), StorageError> {
     if pending.is_empty() {
         return Ok(());
     }
-    let mut appends = Vec::new();
     let mut files = BTreeSet::new();
     let mut heads: HashMap<PartitionId, Head> = HashMap::new();
-    let mut changes: Vec<RowChange> = shared.overlay.all_rows();
+    let mut changes: Vec<RowChange> = Vec::new();
     let mut removals: Vec<RowChange> = Vec::with_capacity(pending.len());
     for decided in pending.drain(..) {
-        appends.extend(decided.appends);
         files.extend(decided.files);
         heads.insert(decided.partition, decided.head);
         removals.push((decided.entry_key.into(), None));
     }
     if !files.is_empty() {
-        write_appends(shared, &mut appends)?;
-        let sink_files = shared.sink_files();
-        changes.extend(sink_files.length_rows(&files).into_iter().map(to_row));
+        let lengths = shared.sink_files().length_rows(&files);
+        changes.extend(lengths.into_iter().map(to_row));
     }
     changes.extend(
         heads
@@ -357,7 +386,10 @@ pub(super) fn apply(shared: &Shared, pending: &mut Vec<Pending>) -> Result<(), S
     } else {
         changes.append(&mut removals);
     }
-    shared.bulk.write(changes)?;
+    let runs = shared.overlay.all_rows();
+    let rows = runs.iter().flat_map(|run| run.rows().changes());
+    shared.bulk.write(rows.chain(changes))?;
+    drop(runs);
     shared.overlay.clear();
     Ok(())
 }

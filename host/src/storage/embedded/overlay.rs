@@ -4,89 +4,17 @@
 //! epoch, merged with its neighbours as they come, so that a key changed many times is kept, and
 //! later written, once. Publishing an epoch is a push; reading is a binary search in a few runs.
 //!
-//! **Invariant:** a run's rows never change once they are there; the newest run that holds a key
-//! has its value.
+//! **Invariant:** the newest run that holds a key has its value.
 
-use std::collections::HashMap;
-use std::ops::Bound;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::storage::embedded::bulk::RowBytes;
-use crate::storage::{codec, keys};
-use crate::types::epoch::EpochCommit;
+use crate::storage::embedded::run::{Rows, Run};
+use crate::storage::keys;
 use crate::types::ids::PartitionId;
 
 /// How many runs of one rank are merged into one of the next.
 const RUNS_PER_RANK: usize = 4;
-
-/// A row's key and new value; `None`: the row goes.
-pub(super) type RowChange = (RowBytes, Option<RowBytes>);
-
-/// The rows of one epoch, or of several merged, sorted by key, each key once.
-#[derive(Debug)]
-pub(super) struct Run {
-    /// 0 for an epoch's own; one more than those that it was merged from.
-    rank: u32,
-    rows: OnceLock<Vec<RowChange>>,
-    /// What the rows are made from. They are made by whoever needs them first: usually the thread
-    /// that submitted the epoch, while the committer waits for the disk.
-    source: Mutex<Option<EpochCommit>>,
-}
-
-impl Run {
-    pub(super) fn of_commit(commit: EpochCommit) -> Run {
-        Run {
-            rank: 0,
-            rows: OnceLock::new(),
-            source: Mutex::new(Some(commit)),
-        }
-    }
-
-    pub(super) fn rows(&self) -> &[RowChange] {
-        self.rows.get_or_init(|| {
-            let source = self
-                .source
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
-            source.map_or_else(Vec::new, |commit| sorted_rows(&commit))
-        })
-    }
-
-    fn get(&self, key: &[u8]) -> Option<&Option<RowBytes>> {
-        let rows = self.rows();
-        let index = rows
-            .binary_search_by(|(found, _)| found.as_ref().cmp(key))
-            .ok()?;
-        Some(&rows[index].1)
-    }
-}
-
-fn sorted_rows(commit: &EpochCommit) -> Vec<RowChange> {
-    let count = commit.states.len() + commit.chunks.len() + commit.trims.len();
-    let mut rows = Vec::with_capacity(count + commit.frontiers.len() + 3);
-    codec::for_each_row(commit, |key, value| {
-        rows.push((RowBytes::from(key), value.map(RowBytes::from)));
-    });
-    // Stable: of two changes of one key the later one counts.
-    rows.sort_by(|left, right| left.0.cmp(&right.0));
-    rows.reverse();
-    rows.dedup_by(|later, earlier| later.0 == earlier.0);
-    rows.reverse();
-    rows
-}
-
-/// The rows of all, the newest winning. `runs` are in the order of their epochs.
-fn merge(runs: &[Arc<Run>]) -> Vec<RowChange> {
-    if let [run] = runs {
-        return run.rows().to_vec();
-    }
-    // Newest first, and the sort is stable and made for runs: of equal keys the newest leads.
-    let mut rows: Vec<&RowChange> = runs.iter().rev().flat_map(|run| run.rows()).collect();
-    rows.sort_by(|left, right| left.0.cmp(&right.0));
-    rows.dedup_by(|later, leader| later.0 == leader.0);
-    rows.into_iter().cloned().collect()
-}
 
 /// All runs of all partitions.
 #[derive(Debug, Default)]
@@ -115,11 +43,7 @@ impl Overlay {
             if newest.iter().any(|run| run.rank != rank) {
                 return;
             }
-            let merged = Arc::new(Run {
-                rank: rank + 1,
-                rows: OnceLock::from(merge(&newest)),
-                source: Mutex::new(None),
-            });
+            let merged = Arc::new(Run::merged(rank + 1, &newest));
             if let Some(runs) = self.write().get_mut(&partition) {
                 runs.truncate(runs.len() - RUNS_PER_RANK);
                 runs.push(merged);
@@ -128,13 +52,17 @@ impl Overlay {
         }
     }
 
-    /// Every row that is not applied yet, each key once.
-    pub(super) fn all_rows(&self) -> Vec<RowChange> {
+    /// Every row that is not applied yet: one run for each partition.
+    pub(super) fn all_rows(&self) -> Vec<Arc<Run>> {
         let mut runs_of: Vec<_> = (self.read().iter())
             .map(|(partition, runs)| (*partition, runs.clone()))
             .collect();
         runs_of.sort_by_key(|(partition, _)| *partition);
-        runs_of.iter().flat_map(|(_, runs)| merge(runs)).collect()
+        let merged = |(_, runs): (_, Vec<Arc<Run>>)| match &runs[..] {
+            [run] => Arc::clone(run),
+            runs => Arc::new(Run::merged(0, runs)),
+        };
+        runs_of.into_iter().map(merged).collect()
     }
 
     /// Forgets all rows, once they are applied.
@@ -163,44 +91,39 @@ impl Overlay {
 pub(super) fn find(
     partitions: &HashMap<PartitionId, Vec<Arc<Run>>>,
     key: &[u8],
-) -> Option<Option<RowBytes>> {
+) -> Option<Option<Vec<u8>>> {
     let runs = partitions.get(&keys::owner(key)?)?;
-    runs.iter().rev().find_map(|run| run.get(key)).cloned()
+    runs.iter().rev().find_map(|run| {
+        let rows = run.rows();
+        rows.find(key).map(|index| rows.value(index))
+    })
 }
 
 /// The first `limit` rows in `start <= key < end` of all partitions, in order, each key once, and
-/// whether there are more.
+/// whether there are more. `None`: the row goes.
 pub(super) fn range(
     partitions: &HashMap<PartitionId, Vec<Arc<Run>>>,
     start: &[u8],
     end: &[u8],
     limit: usize,
-) -> (Vec<RowChange>, bool) {
-    let mut found: std::collections::BTreeMap<RowBytes, Option<RowBytes>> =
-        std::collections::BTreeMap::new();
-    for runs in partitions.values() {
-        for run in runs.iter().rev() {
-            let rows = run.rows();
-            let from = rows.partition_point(|(key, _)| key.as_ref() < start);
-            // More than `limit` of one run are never among the first `limit` of all.
-            for (key, value) in rows[from..]
-                .iter()
-                .take_while(|row| row.0.as_ref() < end)
-                .take(limit + 1)
-            {
-                if !found.contains_key(key) {
-                    found.insert(key.clone(), value.clone());
-                }
+) -> (Vec<(Vec<u8>, Option<Vec<u8>>)>, bool) {
+    let mut found: BTreeMap<&[u8], (&Rows, usize)> = BTreeMap::new();
+    for run in partitions.values().flat_map(|runs| runs.iter().rev()) {
+        let rows = run.rows();
+        let from = rows.first_from(start);
+        // More than `limit` of one run are never among the first `limit` of all.
+        for index in (from..rows.len()).take(limit.saturating_add(1)) {
+            let key = rows.key(index);
+            if key >= end {
+                break;
             }
+            found.entry(key).or_insert((rows, index));
         }
     }
     let has_more = found.len() > limit;
-    (found.into_iter().take(limit).collect(), has_more)
-}
-
-/// Where a scan goes on behind `key`.
-pub(super) fn behind(key: &RowBytes) -> Bound<Vec<u8>> {
-    Bound::Excluded(key.to_vec())
+    let taken = (found.into_iter().take(limit))
+        .map(|(key, (rows, index))| (key.to_vec(), rows.value(index)));
+    (taken.collect(), has_more)
 }
 
 #[cfg(test)]
@@ -242,10 +165,13 @@ mod tests {
                 epoch.to_string()
             );
         }
-        let rows = overlay.all_rows();
+        let [run] = &overlay.all_rows()[..] else {
+            panic!("one partition has one run");
+        };
+        let rows = run.rows();
         // Two states' keys, and a record for each epoch.
         assert_eq!(rows.len(), 1 + 7 + 100);
-        assert!(rows.is_sorted_by(|left, right| left.0 < right.0));
+        assert!((1..rows.len()).all(|index| rows.key(index - 1) < rows.key(index)));
         overlay.clear();
         assert!(overlay.read().is_empty());
     }

@@ -6,7 +6,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::storage::embedded::overlay::Run;
+use crate::storage::embedded::run::Run;
 use crate::storage::entry::EntryDraft;
 use crate::storage::{CommitAnswer, EpochName};
 use crate::types::epoch::{Head, SinkAppend};

@@ -5,7 +5,6 @@
 
 use std::ops::Bound;
 
-use crate::storage::embedded::bulk::RowBytes;
 use crate::storage::embedded::{Shared, overlay};
 use crate::storage::{StorageError, StoredRow};
 
@@ -13,11 +12,10 @@ impl Shared {
     /// The value of a row.
     pub(super) fn read_row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
         let newer = overlay::find(&self.overlay.read(), key);
-        let value = match newer {
-            Some(value) => value,
-            None => self.bulk.get(key)?,
-        };
-        Ok(value.map(|value| value.to_vec()))
+        match newer {
+            Some(value) => Ok(value),
+            None => Ok(self.bulk.get(key)?.map(|value| value.to_vec())),
+        }
     }
 
     /// The values of many rows, in the order of `keys`.
@@ -25,17 +23,14 @@ impl Shared {
         // Runs and view are of one moment, so that the answers are.
         let (newer, view) = {
             let runs = self.overlay.read();
-            let newer: Vec<Option<Option<RowBytes>>> =
+            let newer: Vec<Option<Option<Vec<u8>>>> =
                 keys.iter().map(|key| overlay::find(&runs, key)).collect();
             (newer, self.bulk.view())
         };
         (keys.iter().zip(newer))
-            .map(|(key, newer)| {
-                let value = match newer {
-                    Some(value) => value,
-                    None => view.get(key)?,
-                };
-                Ok(value.map(|value| value.to_vec()))
+            .map(|(key, newer)| match newer {
+                Some(value) => Ok(value),
+                None => Ok(view.get(key)?.map(|value| value.to_vec())),
             })
             .collect()
     }
@@ -84,7 +79,7 @@ impl Shared {
             .filter(|_| has_more)
             .map(|(key, _)| key.clone());
         let upper = match &last {
-            Some(key) => Bound::Included(key.to_vec()),
+            Some(key) => Bound::Included(key.clone()),
             None => Bound::Excluded(end.to_vec()),
         };
         let mut newer = newer.into_iter().peekable();
@@ -94,20 +89,20 @@ impl Shared {
                 Some(Ok((key, _))) => Some(key),
                 Some(Err(_)) => None,
                 None if newer.peek().is_none() => {
-                    return Ok(last.map(|key| overlay::behind(&key)));
+                    return Ok(last.map(Bound::Excluded));
                 }
                 None => None,
             };
             let take_newer = match (newer.peek(), old_key) {
-                (Some((new, _)), Some(old)) => new <= old,
+                (Some((new, _)), Some(old)) => new.as_slice() <= old.as_ref(),
                 (Some(_), None) => older.peek().is_none(),
                 (None, _) => false,
             };
             if take_newer {
                 if let Some((key, value)) = newer.next() {
                     // The bulk row of the same key is out of date.
-                    older.next_if(|row| matches!(row, Ok((old, _)) if *old == key));
-                    rows.extend(value.map(|value| (key.to_vec(), value.to_vec())));
+                    older.next_if(|row| matches!(row, Ok((old, _)) if **old == *key));
+                    rows.extend(value.map(|value| (key, value)));
                 }
             } else if let Some(row) = older.next() {
                 let (key, value) = row?;

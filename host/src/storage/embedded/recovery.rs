@@ -12,12 +12,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::storage::embedded::bulk::prefix_range;
+use crate::storage::embedded::bulk::{RowChange, prefix_range};
 use crate::storage::embedded::committer::{Pending, apply, place_appends, write_appends};
 use crate::storage::embedded::decisions::read_head;
 use crate::storage::embedded::faults::pass;
 use crate::storage::embedded::mark::Mark;
-use crate::storage::embedded::overlay::{RowChange, Run};
+use crate::storage::embedded::run::Run;
 use crate::storage::embedded::{Damage, Shared};
 use crate::storage::entry::Entry;
 use crate::storage::{StorageError, StoredRow, codec, keys};
@@ -326,18 +326,13 @@ fn apply_chains(shared: &Shared, chains: &Chains) -> Result<(), StorageError> {
         for link in chain {
             let entry = read_entry(shared, *partition, link)?;
             let run = Run::of_commit(entry.commit);
-            size_bytes += run
-                .rows()
-                .iter()
-                .map(|(key, value)| key.len() + value.as_ref().map_or(0, |value| value.len()))
-                .sum::<usize>();
+            size_bytes += run.rows().size_bytes();
             shared.overlay.publish(*partition, run.into());
             shared.overlay.compact(*partition);
             pending.push(Pending {
                 entry_key: keys::entry(*partition, link.head.generation, link.head.epoch),
                 partition: *partition,
                 head: link.head,
-                appends: Vec::new(),
                 files: link.appends.iter().map(|(file, ..)| *file).collect(),
             });
             if size_bytes >= shared.options.apply_bytes {

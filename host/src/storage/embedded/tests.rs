@@ -72,6 +72,7 @@ type Spoil = fn(&Path);
 fn lagging(probe: &Arc<Probe>) -> EmbeddedOptions {
     EmbeddedOptions {
         apply_idle_ms: 3_600_000,
+        sink_idle_ms: 3_600_000,
         faults: Arc::<Probe>::clone(probe),
         ..EmbeddedOptions::default()
     }
@@ -848,6 +849,48 @@ fn what_is_decided_is_applied_when_nothing_comes() {
         storage.shared.overlay.read().is_empty()
     });
     assert_eq!(epoch_of_rows(&storage, 1), 1);
+}
+
+#[test]
+fn decided_rows_are_in_their_file_before_their_epoch_is_applied() {
+    let dir = tempfile::tempdir().unwrap();
+    let (live, crashed) = (dir.path().join("live"), dir.path().join("crashed"));
+    let probe = Arc::<Probe>::default();
+    let options = EmbeddedOptions {
+        sink_idle_ms: 1,
+        ..lagging(&probe)
+    };
+    let storage = EmbeddedStorage::open(&live.join("data"), options).unwrap();
+    let lease = grant(&storage, 1);
+    let file = storage.open_sink_file(&live.join("sink")).unwrap();
+    append_epoch(&storage, lease, 1, file);
+    let rows = |place: &Path| std::fs::read_to_string(place.join("sink")).unwrap();
+    wait_until("the rows", || rows(&live) == "p1 1\n");
+    assert_eq!(probe.count("apply: write the rows"), 0);
+    // Written once more by the next process, in the same place.
+    copy_directory(&live, &crashed);
+    let storage = open(&crashed.join("data")).unwrap();
+    assert_eq!(epoch_of_rows(&storage, 1), 1);
+    assert_eq!(rows(&crashed), "p1 1\n");
+}
+
+#[test]
+fn decided_rows_of_sinks_are_written_when_there_are_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let probe = Arc::<Probe>::default();
+    let options = EmbeddedOptions {
+        sink_bytes: 10,
+        ..lagging(&probe)
+    };
+    let storage = EmbeddedStorage::open(&dir.path().join("data"), options).unwrap();
+    let lease = grant(&storage, 1);
+    let file = storage.open_sink_file(&dir.path().join("sink")).unwrap();
+    (1..=4).for_each(|epoch| append_epoch(&storage, lease, epoch, file));
+    // Refused, so it writes nothing: its answer tells that the writing before it is over.
+    storage.commit_epoch(lease, epoch_of(lease, 99)).unwrap();
+    // Five bytes each, so with every second epoch.
+    assert_eq!(probe.count("apply: sync a sink file"), 2);
+    assert_eq!(probe.count("apply: write the rows"), 0);
 }
 
 // ----------------------------------------------------------------------------- sink files
