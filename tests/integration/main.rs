@@ -21,6 +21,8 @@ mod partitions;
 mod run;
 // What guests can do, and what becomes of those that try more.
 mod sandbox;
+// Sources of several files.
+mod sources;
 // What fails is one item, and no result depends on how batches are cut.
 mod verdicts;
 // What a run shows of its jobs.

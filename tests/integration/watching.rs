@@ -1,8 +1,10 @@
 //! What a run shows of its jobs: keys that keep partitions from sharing the work, and readers that
 //! others wait for.
 
-use harness::{TestHost, component};
+use harness::{Running, TestHost, component};
 use serde_json::Value;
+
+use crate::example::line_count;
 
 /// The keyed-sum pipeline over these users' events, its transform in four partitions.
 fn sums_of(users: impl Iterator<Item = String>) -> TestHost {
@@ -102,4 +104,90 @@ fn keys_that_share_evenly_are_no_news() {
     let folder = sums_of((0..20_000).map(|event| format!("user-{}", event % 3_001)));
     let said = folder.run(["run", "."]).expect_code(0).stderr_text();
     assert!(!said.contains("key user-"), "{said}");
+}
+
+/// Lines of the source that two transforms read.
+const LINES: usize = 4_000;
+/// What each of them has, without its end.
+const LINE_BYTES: usize = 200;
+/// The bound of a lane, in lines of the source, and what one epoch may put above it.
+const LANE_LINES: usize = 300;
+const EPOCH_LINES: usize = 50;
+
+/// A stream that is read by `slow`, whose rows go to standard output, and by `fast`.
+fn two_readers() -> TestHost {
+    let folder = TestHost::new();
+    let lines = (0..LINES).map(|line| format!("{line:0>LINE_BYTES$}\n"));
+    folder.write("lines.txt", lines.collect::<String>());
+    folder.write(
+        "tidelock.toml",
+        format!(
+            r#"
+name = "readers"
+[epoch]
+max_rows_per_epoch = {EPOCH_LINES}
+[lanes]
+max_bytes = "{max_bytes}B"
+[components]
+slow = {slow:?}
+fast = {fast:?}
+[sources.in]
+type = "file"
+path = "lines.txt"
+format = "lines"
+[computations.slow]
+component = "slow"
+kind = "transform"
+inputs = ["in"]
+outputs = ["out"]
+parameters = {{ behaviour = "echoes" }}
+[computations.fast]
+component = "fast"
+kind = "transform"
+inputs = ["in"]
+outputs = ["apart"]
+[sinks.out]
+type = "stdout"
+inputs = ["out"]
+[sinks.apart]
+type = "file"
+path = "apart.txt"
+inputs = ["apart"]
+"#,
+            max_bytes = LANE_LINES * LINE_BYTES,
+            slow = component("behaves_as_transform"),
+            fast = component("echoes_apart"),
+        ),
+    );
+    folder
+}
+
+#[test]
+fn a_slow_reader_stops_a_fast_one_only_at_the_bound_and_is_named() {
+    let folder = two_readers();
+    let mut command = folder.command();
+    command.args(["--log", "debug", "run", "."]);
+    // Nobody empties standard output: the slow reader stands still when the pipe is full.
+    let mut running = Running::start_with_stdout_unread(&mut command);
+    assert_eq!(running.wait_for_lines("lane full", 1), 1);
+    // The fast one takes all that the bound lets through, and meanwhile a person is told.
+    let (mut taken, mut told) = (0, 0);
+    while taken < LANE_LINES {
+        told += 1;
+        assert!(running.wait_for_lines("in waits for slow", told) >= told);
+        taken = line_count(&folder, "apart.txt");
+    }
+    const PIPE_LINES: usize = (64 << 10) / LINE_BYTES;
+    assert!(
+        taken <= PIPE_LINES + LANE_LINES + 3 * EPOCH_LINES,
+        "the source went on although the slow reader stood still: {taken} lines"
+    );
+    // Now that somebody reads, all come to their end.
+    let finished = running.wait().expect_code(0);
+    assert_eq!(finished.stdout.len(), LINES * (LINE_BYTES + 1));
+    assert_eq!(line_count(&folder, "apart.txt"), LINES);
+    let said = finished.stderr_text();
+    let told = (said.lines()).find(|line| line.starts_with("job in waited "));
+    let told = told.unwrap_or_else(|| panic!("nobody was waited for: {said}"));
+    assert!(told.ends_with(" for slow (stream in)"), "{told}");
 }

@@ -14,7 +14,7 @@ use tidelock::storage::{Storage, StorageError, leases, rows};
 use tidelock::types::batch::Description;
 use tidelock::types::ids::{PartitionId, SinkFileId, StreamId};
 use tidelock::types::pipeline::{EpochLimits, Pipeline, SinkConnector};
-use tidelock::worker::plan::{InputPlan, JobPlan, NodePlan, PartitionPlace, SinkPlan};
+use tidelock::worker::plan::{InputPlan, JobPlan, NodePlan, PartitionPlace, SinkPlan, SourcePlan};
 
 use crate::graph::{Graph, Head, Shape, Stream};
 use crate::guests::Guests;
@@ -158,7 +158,12 @@ impl Deployment {
                 let position = rows::read_source_position(storage, lease.partition)?;
                 let length = parts.sources[source].clone();
                 let source = RecordSource::open(source, position.as_deref(), length, random.fork());
-                (InputPlan::Source(Box::new(source)), None)
+                let plan = SourcePlan {
+                    described: shape.head.name().to_owned(),
+                    source: Box::new(source),
+                    turn: None,
+                };
+                (InputPlan::Source(plan), None)
             }
             (JobHead::Source(name), Head::Transform(_)) => panic!("{name} is no source"),
         };

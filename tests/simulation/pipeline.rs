@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use guest_behaviours::trace;
-use tidelock::controller::registry::{ComputationIntent, Intent, SinkIntent};
+use tidelock::controller::registry::{ComputationIntent, Intent, SinkIntent, SourceIntent};
 use tidelock::types::batch::{ComputationKind, Description, StateDeclaration};
 use tidelock::types::digest::Digest;
 use tidelock::types::pipeline::{
@@ -30,7 +30,12 @@ pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
             format: RecordFormat::Lines,
             max_record_bytes: FileSourceOptions::RECORD_BYTES_MAX_DEFAULT,
         });
-        (name, SourceOptions { connector, line: 1 })
+        let options = SourceOptions {
+            partitions: vec![connector],
+            parallel_partitions: None,
+            line: 1,
+        };
+        (name, options)
     });
     let computations = graph.computations.iter();
     let sinks = graph.sinks.iter().enumerate();
@@ -108,7 +113,13 @@ pub(crate) fn intent(graph: &Graph, pipeline: &Pipeline) -> Intent {
             })
             .collect(),
         sources: (pipeline.sources.keys())
-            .map(|name| (name.clone(), name.clone()))
+            .map(|name| {
+                let intent = SourceIntent {
+                    kind: name.clone(),
+                    partitions: vec![name.clone()],
+                };
+                (name.clone(), intent)
+            })
             .collect(),
         sinks: (pipeline.sinks.keys())
             .map(|name| {

@@ -4,12 +4,18 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-use crate::config::fields::Fields;
+use crate::config::fields::{Fields, Located};
 use crate::config::graph::{Node, NodeKind};
 use crate::config::tables::{Tables, values};
 use crate::types::pipeline::{
     FileSourceOptions, RecordFormat, SinkConnector, SinkOptions, SourceConnector, SourceOptions,
 };
+
+/// The greatest number of partitions of a source: each is a job with a thread of its own.
+const SOURCE_PARTITIONS_MAX: usize = 256;
+
+/// The longest path of a source's file as it is written, in bytes: it is kept in the key of a row.
+const SOURCE_PATH_BYTES_MAX: usize = 512;
 
 /// The longest record that a file source may be told to accept, in bytes.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
@@ -39,20 +45,14 @@ impl Tables<'_> {
             fields.later("event_time", remedy);
             fields.finish();
             if let Some(options) = options {
-                let connector = SourceConnector::File(options);
-                sources.insert(name.value, SourceOptions { connector, line });
+                sources.insert(name.value, options);
             }
         }
         sources
     }
 
-    fn file_source(&self, fields: &mut Fields<'_>) -> Option<FileSourceOptions> {
-        let path = fields.text("path");
-        let written = fields.require("path", path, "write path = \"...\", the file to read");
-        let path = written.as_ref().and_then(|written| {
-            let remedy = "correct the path; it is relative to the pipeline file";
-            self.existing_file(&fields.what, written.line, &written.value, remedy)
-        });
+    fn file_source(&self, fields: &mut Fields<'_>) -> Option<SourceOptions> {
+        let files = self.source_files(fields);
         let formats = [RecordFormat::Lines, RecordFormat::Csv, RecordFormat::Jsonl];
         let format = fields.choice(
             "format",
@@ -62,15 +62,93 @@ impl Tables<'_> {
         let remedy = "write format = \"lines\", \"csv\" or \"jsonl\"";
         let format = fields.require("format", format, remedy);
         let max_record_bytes = fields.size("max_record_bytes", 1..=RECORD_BYTES_MAX);
-        Some(FileSourceOptions {
-            path: path?,
-            written_path: written?.value,
-            format: format?.value,
-            max_record_bytes: max_record_bytes
-                .map_or(FileSourceOptions::RECORD_BYTES_MAX_DEFAULT, |size| {
-                    size.value as usize
-                }),
+        let max_record_bytes = max_record_bytes
+            .map_or(FileSourceOptions::RECORD_BYTES_MAX_DEFAULT, |size| {
+                size.value as usize
+            });
+        let parallel = fields.number("parallel_partitions", 1..=SOURCE_PARTITIONS_MAX as u64);
+        let (files, format) = (files?, format?.value);
+        let partition = |(path, written_path)| {
+            SourceConnector::File(FileSourceOptions {
+                path,
+                written_path,
+                format,
+                max_record_bytes,
+            })
+        };
+        Some(SourceOptions {
+            partitions: files.into_iter().map(partition).collect(),
+            parallel_partitions: parallel.map(|parallel| parallel.value as usize),
+            line: fields.line,
         })
+    }
+
+    /// The files of a source, each with its path as it is known by: that of `path`, or all of
+    /// `paths`.
+    fn source_files(&self, fields: &mut Fields<'_>) -> Option<Vec<(PathBuf, String)>> {
+        let has_both = fields.has("path") && fields.has("paths");
+        let path = fields.text("path");
+        let paths = fields.texts("paths");
+        if has_both {
+            let message = format!("{} has both path and paths", fields.what);
+            let line = fields.line_of("paths");
+            (self.report).error(line, message, "remove path and add its file to paths");
+            return None;
+        }
+        if fields.has("paths") {
+            return self.listed_files(&fields.what, paths?);
+        }
+        let remedy = "write path = \"...\", the file to read, or paths = [...], several of them";
+        let path = fields.require("path", path, remedy)?;
+        Some(vec![self.source_file(&fields.what, &path)?])
+    }
+
+    fn listed_files(
+        &self,
+        what: &str,
+        paths: Located<Vec<Located<String>>>,
+    ) -> Option<Vec<(PathBuf, String)>> {
+        let Located { value: paths, line } = paths;
+        if paths.is_empty() || paths.len() > SOURCE_PARTITIONS_MAX {
+            let message = format!("{what} reads {} files", paths.len());
+            let remedy = format!("list 1 to {SOURCE_PARTITIONS_MAX} in paths");
+            self.report.error(line, message, remedy);
+            return None;
+        }
+        let mut files = Vec::with_capacity(paths.len());
+        let mut lines: BTreeMap<PathBuf, usize> = BTreeMap::new();
+        let mut is_fit = true;
+        for written in &paths {
+            let Some((path, name)) = self.source_file(what, written) else {
+                is_fit = false;
+                continue;
+            };
+            if let Some(first) = lines.insert(one_form(&path), written.line) {
+                let message = format!("{what} reads the file {} twice", written.value);
+                let remedy = format!("remove it here, or on line {first}");
+                self.report.error(written.line, message, remedy);
+                is_fit = false;
+            }
+            files.push((path, name));
+        }
+        is_fit.then_some(files)
+    }
+
+    /// A file that a source reads.
+    fn source_file(&self, what: &str, written: &Located<String>) -> Option<(PathBuf, String)> {
+        let Located { value, line } = written;
+        if value.len() > SOURCE_PATH_BYTES_MAX {
+            let message = format!("a path of {what} has {} bytes", value.len());
+            let remedy = format!("move the file, so that {SOURCE_PATH_BYTES_MAX} bytes are enough");
+            self.report.error(*line, message, remedy);
+            return None;
+        }
+        let remedy = "correct the path; it is relative to the pipeline file";
+        let path = self.existing_file(what, *line, value, remedy)?;
+        let named = Path::new(value).components();
+        let named = named.filter(|part| !matches!(part, Component::CurDir));
+        let name = named.collect::<PathBuf>().display().to_string();
+        Some((path, name))
     }
 
     pub(super) fn sinks(&mut self, fields: &mut Fields<'_>) -> BTreeMap<String, SinkOptions> {
@@ -133,8 +211,9 @@ impl Tables<'_> {
     ) {
         let mut takers: BTreeMap<PathBuf, String> = BTreeMap::new();
         for (name, source) in sources {
-            let SourceConnector::File(options) = &source.connector;
-            takers.insert(one_form(&options.path), format!("source {name} reads"));
+            for SourceConnector::File(options) in &source.partitions {
+                takers.insert(one_form(&options.path), format!("source {name} reads"));
+            }
         }
         for (name, sink) in sinks {
             let SinkConnector::File { path } = &sink.connector else {

@@ -108,7 +108,11 @@ fn a_short_file_gets_the_documented_defaults() {
     assert_eq!(pipeline.lanes, LaneLimits::default());
     assert!(pipeline.components["parse"].path.is_absolute());
     assert_eq!(pipeline.components["parse"].line, 3);
-    let SourceConnector::File(source) = &pipeline.sources["departures"].connector;
+    let departures = &pipeline.sources["departures"];
+    assert_eq!(departures.parallel_partitions, None);
+    let [SourceConnector::File(source)] = &departures.partitions[..] else {
+        panic!("a path is one partition");
+    };
     assert_eq!(source.format, RecordFormat::Lines);
     assert_eq!(source.written_path, "flights.csv");
     assert_eq!(
@@ -136,7 +140,7 @@ fn everything_that_may_be_written_is_read() {
     let text = VALID
         .replace(
             "format = \"lines\"",
-            "format = \"jsonl\"\nmax_record_bytes = \"2KiB\"",
+            "format = \"jsonl\"\nmax_record_bytes = \"2KiB\"\nparallel_partitions = 3",
         )
         .replace(
             "outputs = [\"statistics\"]",
@@ -156,7 +160,11 @@ processing_mode = "at_least_once_consistent""#,
     let (pipeline, warnings) = findings_of(&text);
     assert_eq!(warnings, [""; 0]);
     let pipeline = pipeline.unwrap();
-    let SourceConnector::File(source) = &pipeline.sources["departures"].connector;
+    let departures = &pipeline.sources["departures"];
+    assert_eq!(departures.parallel_partitions, Some(3));
+    let [SourceConnector::File(source)] = &departures.partitions[..] else {
+        panic!("a path is one partition");
+    };
     assert_eq!(
         (source.format, source.max_record_bytes),
         (RecordFormat::Jsonl, 2_048)
@@ -373,7 +381,8 @@ fn wrong_fields_and_types() {
         "format = \"lines\"",
         "format = \"lines\"\nencoding = \"latin1\"",
         &["9: unknown field \"encoding\" in source departures; \
-           remove it; known here: type, path, format, max_record_bytes"],
+           remove it; known here: type, path, paths, format, \
+           max_record_bytes, parallel_partitions"],
     );
     check(
         "name = \"flights\"",
@@ -414,6 +423,65 @@ fn wrong_fields_and_types() {
 }
 
 #[test]
+fn a_source_of_several_files_has_a_partition_for_each() {
+    let paths = "paths = [\"./flights.csv\", \"parse.wasm\"]\nparallel_partitions = 1";
+    let (pipeline, warnings) = findings_of(&VALID.replace("path = \"flights.csv\"", paths));
+    assert_eq!(warnings, [""; 0]);
+    let departures = &pipeline.unwrap().sources["departures"];
+    let names = departures.partitions.iter();
+    let names: Vec<&str> = names.map(SourceConnector::partition_name).collect();
+    assert_eq!(names, ["flights.csv", "parse.wasm"]);
+    assert_eq!(departures.parallel_partitions, Some(1));
+}
+
+#[test]
+fn lists_of_files() {
+    let path = "path = \"flights.csv\"";
+    check(
+        path,
+        "path = \"flights.csv\"\npaths = [\"parse.wasm\"]",
+        &["8: source departures has both path and paths; \
+           remove path and add its file to paths"],
+    );
+    check(
+        path,
+        "paths = []",
+        &["7: source departures reads 0 files; list 1 to 256 in paths"],
+    );
+    let many = vec!["\"flights.csv\""; 257].join(", ");
+    check(
+        path,
+        &format!("paths = [{many}]"),
+        &["7: source departures reads 257 files; list 1 to 256 in paths"],
+    );
+    // Every file is looked at, whatever is wrong with another one.
+    check(
+        path,
+        "paths = [\n\"flights.csv\",\n\"nowhere\",\n\"x/../flights.csv\",\n\"./flights.csv\"]",
+        &[
+            "9: the file of source departures can't be read: nowhere: \
+           No such file or directory (os error 2); correct the path; it is relative to the pipeline file",
+            "10: the file of source departures can't be read: x/../flights.csv: \
+           No such file or directory (os error 2); correct the path; it is relative to the pipeline file",
+            "11: source departures reads the file ./flights.csv twice; remove it here, or on line 8",
+        ],
+    );
+    let long = "x".repeat(513);
+    check(
+        path,
+        &format!("paths = [\"{long}\"]"),
+        &[
+            "7: a path of source departures has 513 bytes; move the file, so that 512 bytes are enough",
+        ],
+    );
+    check(
+        path,
+        "path = \"flights.csv\"\nparallel_partitions = 0",
+        &["8: parallel_partitions = 0 of source departures is out of range; write 1 to 256"],
+    );
+}
+
+#[test]
 fn missing_fields() {
     check(
         "type = \"file\"\npath = \"flights.csv\"",
@@ -424,7 +492,8 @@ fn missing_fields() {
         "path = \"flights.csv\"\nformat = \"lines\"",
         "",
         &[
-            "5: source departures has no path; write path = \"...\", the file to read",
+            "5: source departures has no path; write path = \"...\", the file to read, \
+             or paths = [...], several of them",
             "5: source departures has no format; write format = \"lines\", \"csv\" or \"jsonl\"",
         ],
     );

@@ -175,7 +175,9 @@ pub fn sink_file_findings(
 /// Opens every source at its beginning, to see that it can be read.
 fn check_sources(pipeline: &Pipeline, findings: &mut Vec<Finding>) {
     for (name, source) in &pipeline.sources {
-        if let Err(error) = source::open(&source.connector, None, OnChange::Refuse) {
+        let opened = source.partitions.iter();
+        let opened = opened.map(|partition| source::open(partition, None, OnChange::Refuse));
+        for error in opened.filter_map(Result::err) {
             findings.push(Finding::error(
                 &pipeline.file,
                 source.line,

@@ -36,7 +36,7 @@ pub(super) fn changes(known: &KnownNodes, intent: &Intent) -> Vec<Change> {
     for (name, row) in &known.sources {
         let node = format!("source {name}");
         if found.is_there_as_before(&node, row, intent.sources.contains_key(name)) {
-            found.compare(node, &row.last, &intent.sources[name]);
+            found.compare(node, &row.last, &intent.sources[name].kind);
         }
     }
     for (name, row) in &known.computations {

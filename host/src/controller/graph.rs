@@ -160,12 +160,13 @@ mod tests {
     fn pipeline() -> Pipeline {
         use ComputationKind::{Map, Transform};
         let source = SourceOptions {
-            connector: SourceConnector::File(FileSourceOptions {
+            partitions: vec![SourceConnector::File(FileSourceOptions {
                 path: PathBuf::from("s.csv"),
                 written_path: "s.csv".to_owned(),
                 format: RecordFormat::Lines,
                 max_record_bytes: 1,
-            }),
+            })],
+            parallel_partitions: None,
             line: 1,
         };
         let computations = [

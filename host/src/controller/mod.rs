@@ -6,6 +6,7 @@
 //! - [`change`]: what differs from its last run.
 //! - [`graph`]: how its graph is cut into jobs.
 //! - [`wiring`]: which lanes and sinks join the jobs.
+//! - [`sources`]: its sources, opened and compared with what was read before.
 //! - [`placement`]: the plans of the jobs, each under a lease.
 
 pub mod admission;
@@ -13,6 +14,8 @@ pub mod change;
 pub mod graph;
 pub mod placement;
 pub mod registry;
+mod source_rows;
+pub mod sources;
 pub mod wiring;
 
 use std::collections::BTreeMap;
@@ -23,13 +26,14 @@ use crate::controller::admission::Admission;
 use crate::controller::change::{Change, lines};
 use crate::controller::placement::{PlacementError, Planner};
 use crate::controller::registry::{
-    ComputationIntent, Intent, Registration, RegistryError, SinkIntent,
+    ComputationIntent, Intent, Registration, RegistryError, SinkIntent, SourceIntent,
 };
+use crate::controller::sources::{compare_lists, open_sources};
 use crate::guest::GuestRuntime;
 use crate::source;
 use crate::storage::{Storage, StorageError, leases};
 use crate::types::batch::ComputationKind;
-use crate::types::pipeline::{Pipeline, SinkConnector, SinkOptions};
+use crate::types::pipeline::{Pipeline, SinkConnector, SinkOptions, SourceOptions};
 use crate::worker::Worker;
 use crate::worker::progress::RunProgress;
 
@@ -87,11 +91,13 @@ impl Controller {
     ) -> Result<Controller, ControllerError> {
         leases::end_all(&**storage)?;
         let intent = intent(pipeline, admission);
-        let registration = Registration::draft(&**storage, &pipeline.name, &intent)?;
+        let mut registration = Registration::draft(&**storage, &pipeline.name, &intent)?;
+        let changed_lists = compare_lists(pipeline, &**storage, &mut registration)?;
         let planner = Planner::new(pipeline, admission, runtime, &**storage, &registration);
         planner.refuse_to_strand_messages()?;
-        let (sources, changed_sources) = planner.open_sources()?;
+        let (sources, changed_sources) = open_sources(pipeline, &**storage, &registration)?;
         let mut changes = registration.changes.clone();
+        changes.extend(changed_lists);
         changes.extend(changed_sources);
         if !changes.is_empty() && !accept_change {
             return Err(ControllerError::Changed {
@@ -150,9 +156,18 @@ fn intent(pipeline: &Pipeline, admission: &Admission) -> Intent {
         sources: pipeline
             .sources
             .iter()
-            .map(|(name, options)| (name.clone(), source::describe_identity(&options.connector)))
+            .map(|(name, options)| (name.clone(), source_intent(options)))
             .collect(),
         streams,
+    }
+}
+
+fn source_intent(options: &SourceOptions) -> SourceIntent {
+    let names = options.partitions.iter();
+    SourceIntent {
+        // A pipeline file gives all partitions of a source the same options.
+        kind: (options.partitions.first()).map_or_else(String::new, source::describe_kind),
+        partitions: names.map(|it| it.partition_name().to_owned()).collect(),
     }
 }
 

@@ -1,18 +1,18 @@
 //! The plans of a pipeline's jobs: each partition under a lease of its own, its input opened, its
 //! chain instantiated, its lanes and sinks named.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::controller::admission::Admission;
-use crate::controller::change::Change;
 use crate::controller::graph::{JobHead, JobShape};
 use crate::controller::registry::Registration;
+use crate::controller::sources::OpenSources;
 use crate::controller::wiring::{NodePlaces, Wiring};
 use crate::engine::state::STATE_CACHE_BYTES_MAX;
 use crate::guest::{GuestError, GuestRuntime};
 use crate::sink;
-use crate::source::{self, OnChange, Source, SourceError};
+use crate::source::SourceError;
 use crate::storage::{Storage, StorageError, leases, rows};
 use crate::types::ids::LaneId;
 use crate::types::lease::Lease;
@@ -49,9 +49,6 @@ pub enum PlacementError {
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
-
-/// The sources of a pipeline, opened.
-pub type OpenSources = BTreeMap<String, Box<dyn Source>>;
 
 /// Makes the plans of a pipeline's jobs.
 pub struct Planner<'a> {
@@ -117,34 +114,6 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Opens every source at its committed position. One whose content is not what was read before
-    /// is opened at its beginning and named among the changes.
-    ///
-    /// # Errors
-    ///
-    /// When a source can't be opened or the store fails.
-    pub fn open_sources(&self) -> Result<(OpenSources, Vec<Change>), PlacementError> {
-        let mut sources = OpenSources::new();
-        let mut changes = Vec::new();
-        for (name, options) in &self.pipeline.sources {
-            let [partition] = self.registration.source(name) else {
-                unreachable!("a file is one partition");
-            };
-            let position = rows::read_source_position(self.storage, *partition)?;
-            let open = |on_change| source::open(&options.connector, position.as_deref(), on_change);
-            let source = match open(OnChange::Refuse) {
-                Err(SourceError::IdentityChanged { path, was, now }) => {
-                    let what = format!("content of source {name} ({})", path.display());
-                    changes.push(Change { what, was, now });
-                    open(OnChange::StartOver)?
-                }
-                opened => opened?,
-            };
-            sources.insert(name.clone(), source);
-        }
-        Ok((sources, changes))
-    }
-
     /// Plans every job of the pipeline, each under a new lease.
     ///
     /// # Errors
@@ -159,7 +128,7 @@ impl<'a> Planner<'a> {
                 tracing::debug!(lease = %lease.id, partition = %partition, "lease granted");
                 let input = match &shape.head {
                     JobHead::Source(name) => {
-                        let source = sources.remove(name);
+                        let source = sources.take(name, index);
                         InputPlan::Source(source.expect("every source was opened"))
                     }
                     JobHead::Transform(name) => {

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::controller::change::{Change, changes, lines, partition_changes, state_version_changes};
+use crate::controller::source_rows::{SourcePartitions, UnlistedPartition};
 use crate::storage::leases::{Counter, allocate};
 use crate::storage::{CatalogChange, CatalogOutcome, Storage, StorageError, keys};
 use crate::types::batch::ComputationKind;
@@ -34,12 +35,21 @@ const SINK: &str = "sink/";
 pub struct Intent {
     /// Computations by name.
     pub computations: BTreeMap<String, ComputationIntent>,
-    /// What each source says of its identity.
-    pub sources: BTreeMap<String, String>,
+    /// Sources by name.
+    pub sources: BTreeMap<String, SourceIntent>,
     /// Sinks by name.
     pub sinks: BTreeMap<String, SinkIntent>,
     /// All streams.
     pub streams: Vec<String>,
+}
+
+/// A source that is about to be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceIntent {
+    /// What its partitions have in common, for people: "files as lines".
+    pub kind: String,
+    /// The names of its partitions, in the order of the pipeline file.
+    pub partitions: Vec<String>,
 }
 
 /// A sink that is about to be fed.
@@ -77,6 +87,7 @@ pub struct Registration {
     row: PipelineRow,
     known: KnownNodes,
     nodes: KnownNodes,
+    source_partitions: SourcePartitions,
     /// Everything that has changed since the last run.
     pub changes: Vec<Change>,
 }
@@ -139,9 +150,10 @@ struct PipelineRow {
     streams: BTreeMap<String, StreamId>,
 }
 
-/// The row of a source (by its identity), a computation or a sink (by their intents).
+/// The row of a source (by its kind), a computation or a sink (by their intents).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NodeRow<T> {
+    /// Those of a computation; a source's have rows of their own.
     pub(super) partitions: Vec<PartitionId>,
     /// As it ran last.
     pub(super) last: T,
@@ -200,7 +212,8 @@ impl Registration {
             }
         }
         let nodes = number_nodes(storage, &known, intent, row.deployment + 1)?;
-        if nodes != known || found.is_none() {
+        let source_partitions = SourcePartitions::draft(storage, pipeline, intent)?;
+        if nodes != known || source_partitions.have_changed() || found.is_none() {
             row.deployment += 1;
         }
         Ok(Registration {
@@ -210,6 +223,7 @@ impl Registration {
             row,
             known,
             nodes,
+            source_partitions,
         })
     }
 
@@ -218,13 +232,28 @@ impl Registration {
         self.row.deployment
     }
 
-    /// The partitions of a source that is about to run.
+    /// The partitions of a source that is about to run, in the order of the intent.
     ///
     /// # Panics
     ///
     /// When the intent did not name it.
     pub fn source(&self, name: &str) -> &[PartitionId] {
-        &self.nodes.sources[name].partitions
+        self.source_partitions.in_force(name)
+    }
+
+    /// The partitions that a source had when it ran last and that its list has no more.
+    pub fn unlisted(&self, source: &str) -> Vec<UnlistedPartition> {
+        self.source_partitions.unlisted(source)
+    }
+
+    /// The names in a source's list that it never had.
+    pub fn newly_listed(&self, source: &str) -> Vec<String> {
+        self.source_partitions.newly_listed(source)
+    }
+
+    /// Makes a partition that a source's list has no more go on under a name that is new there.
+    pub fn rename_source_partition(&mut self, source: &str, was: &str, now: &str) {
+        self.source_partitions.rename(source, was, now);
     }
 
     /// The partitions of a computation that is about to run; none for a map.
@@ -253,9 +282,9 @@ impl Registration {
 
     /// Every partition that the pipeline ever had.
     pub fn partitions_ever(&self) -> Vec<PartitionId> {
-        let sources = self.known.sources.values().map(|row| &row.partitions);
         let computations = self.known.computations.values().map(|row| &row.partitions);
-        sources.chain(computations).flatten().copied().collect()
+        let sources = self.source_partitions.ever();
+        sources.chain(computations.flatten().copied()).collect()
     }
 
     /// Writes down what is in force from now on.
@@ -264,7 +293,8 @@ impl Registration {
     ///
     /// [`RegistryError::Contended`], or when the store fails.
     pub fn commit(&self, storage: &dyn Storage) -> Result<(), RegistryError> {
-        if self.nodes == self.known && self.found.is_some() {
+        let has_changed = self.nodes != self.known || self.source_partitions.have_changed();
+        if !has_changed && self.found.is_some() {
             return Ok(());
         }
         let pipeline_key = keys::pipeline(&self.pipeline, PIPELINE.as_bytes());
@@ -284,6 +314,7 @@ impl Registration {
             let key = node_key(&self.pipeline, SINK, name);
             change.writes.push((key, Some(encode(row))));
         }
+        change.writes.extend(self.source_partitions.writes());
         match storage.commit_catalog(&change)? {
             CatalogOutcome::Committed => Ok(()),
             CatalogOutcome::Refused => Err(RegistryError::Contended {
@@ -301,11 +332,10 @@ fn number_nodes(
     deployment: u64,
 ) -> Result<KnownNodes, StorageError> {
     let mut nodes = known.clone();
-    for (name, identity) in &intent.sources {
-        let was = known.sources.get(name).map(|row| &row.partitions);
+    for (name, source) in &intent.sources {
         let row = NodeRow {
-            partitions: number(storage, was, 1)?,
-            last: identity.clone(),
+            partitions: Vec::new(),
+            last: source.kind.clone(),
             removed_in: None,
         };
         nodes.sources.insert(name.clone(), row);
@@ -417,13 +447,13 @@ fn read_rows<T: DeserializeOwned>(
     Ok(rows)
 }
 
-fn encode<T: Serialize>(row: &T) -> Vec<u8> {
+pub(super) fn encode<T: Serialize>(row: &T) -> Vec<u8> {
     let mut bytes = vec![FORMAT_VERSION];
     bytes.extend(postcard::to_stdvec(row).expect("rows are plain data, which always encodes"));
     bytes
 }
 
-fn decode<T: DeserializeOwned>(pipeline: &str, bytes: &[u8]) -> Result<T, StorageError> {
+pub(super) fn decode<T: DeserializeOwned>(pipeline: &str, bytes: &[u8]) -> Result<T, StorageError> {
     let undecodable = |finding: String| StorageError::Undecodable {
         what: format!("a row of pipeline {pipeline}"),
         finding,
@@ -453,9 +483,13 @@ mod tests {
             states: BTreeMap::from([("totals".to_owned(), state_version)]),
             partition_count: 1,
         };
+        let source = SourceIntent {
+            kind: source.to_owned(),
+            partitions: vec!["flights.csv".to_owned()],
+        };
         Intent {
             computations: BTreeMap::from([("delays".to_owned(), computation)]),
-            sources: BTreeMap::from([("departures".to_owned(), source.to_owned())]),
+            sources: BTreeMap::from([("departures".to_owned(), source)]),
             sinks: BTreeMap::new(),
             streams: vec!["departures".to_owned(), "statistics".to_owned()],
         }

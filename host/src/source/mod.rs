@@ -58,12 +58,39 @@ pub fn open(
     }
 }
 
-/// What a source is, apart from how far it has been read: kept with a pipeline to notice that its
-/// file now names another one.
-pub fn describe_identity(connector: &SourceConnector) -> String {
+/// What the partitions of a source have in common: kept with a pipeline to notice that they are now
+/// read in another way.
+pub fn describe_kind(connector: &SourceConnector) -> String {
     match connector {
-        SourceConnector::File(options) => file::describe_identity(options),
+        SourceConnector::File(options) => file::describe_kind(options),
     }
+}
+
+/// What the committed position of a source's partition says, without opening it: `like` is any
+/// partition of the source, `name` that which the position is of.
+///
+/// # Errors
+///
+/// When it can't be decoded.
+pub fn read_position(
+    like: &SourceConnector,
+    name: &str,
+    position: &[u8],
+) -> Result<PartitionReading, SourceError> {
+    match like {
+        SourceConnector::File(_) => file::read_position(name, position),
+    }
+}
+
+/// How far a partition of a source was read by earlier runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionReading {
+    /// Whether it was read to the end that it had.
+    pub is_at_end: bool,
+    /// Whether it would be recognized under another name.
+    pub is_recognizable: bool,
+    /// What was read, for people: "read up to line 17".
+    pub passed: String,
 }
 
 /// What to do with a source that is no longer what was read before.

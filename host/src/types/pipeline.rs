@@ -43,13 +43,16 @@ pub struct ComponentReference {
 /// A source of records.
 #[derive(Debug, Clone)]
 pub struct SourceOptions {
-    /// Which connector, with its options.
-    pub connector: SourceConnector,
+    /// What each of its partitions reads, at least one; no two have the same name.
+    pub partitions: Vec<SourceConnector>,
+    /// How many partitions are read at once at most, at least 1; as many as there are cores where the
+    /// pipeline file does not say.
+    pub parallel_partitions: Option<usize>,
     /// Line of the pipeline file where its table begins.
     pub line: usize,
 }
 
-/// The source connectors.
+/// The source connectors, with the options of one partition.
 #[derive(Debug, Clone)]
 pub enum SourceConnector {
     /// A file, read once to its end; what is appended later is read by the next run.
@@ -61,12 +64,22 @@ pub enum SourceConnector {
 pub struct FileSourceOptions {
     /// Made absolute against the pipeline file's folder.
     pub path: PathBuf,
-    /// As the pipeline file writes it: what the file is known by when the folder moves.
+    /// As the pipeline file writes it, without any `.` in it: what the file is known by when the
+    /// folder moves.
     pub written_path: String,
     /// How its bytes are cut into records.
     pub format: RecordFormat,
     /// The longest record accepted, in bytes, as it stands in the (decompressed) file.
     pub max_record_bytes: usize,
+}
+
+impl SourceConnector {
+    /// What the partition is known by among those of its source.
+    pub fn partition_name(&self) -> &str {
+        match self {
+            SourceConnector::File(options) => &options.written_path,
+        }
+    }
 }
 
 impl FileSourceOptions {

@@ -12,6 +12,7 @@ use crate::types::epoch::ChunkMessages;
 use crate::types::ids::{EpochId, LaneId};
 use crate::types::pipeline::LaneLimits;
 use crate::worker::channel::{LaneChannel, Receipt};
+use crate::worker::turns::SourceTurns;
 
 /// Why the board's lock can be taken.
 const UNPOISONED: &str = "no job panics while it holds the board";
@@ -22,6 +23,7 @@ pub struct LaneBoard {
     limits: LaneLimits,
     lanes: Mutex<Lanes>,
     changed: Condvar,
+    turns: SourceTurns,
 }
 
 #[derive(Debug, Default)]
@@ -129,6 +131,12 @@ impl LaneBoard {
         lanes.version += 1;
         drop(lanes);
         self.changed.notify_all();
+        self.turns.stop();
+    }
+
+    /// Whose turn it is among the partitions of sources.
+    pub fn turns(&self) -> &SourceTurns {
+        &self.turns
     }
 
     /// Whether the run is to stop.

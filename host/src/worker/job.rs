@@ -30,8 +30,9 @@ use crate::worker::input::lane::LaneCoverage;
 use crate::worker::input::lanes::LanesInput;
 use crate::worker::input::source::SourceInput;
 use crate::worker::output::LanesOutput;
-use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, StreamPlan};
+use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, SourcePlan, StreamPlan};
 use crate::worker::progress::{EpochCounts, JobIdentity, JobProgress, RunProgress};
+use crate::worker::turns::SourceTurn;
 
 /// One job, ready to run on a thread of its own.
 pub struct Job {
@@ -53,6 +54,8 @@ pub struct Job {
     clock: Arc<dyn Clock>,
     /// Rows given to sinks in the open epoch.
     sink_rows: u64,
+    /// When the source's partition may be read, where it has to wait for others.
+    turn: Option<SourceTurn>,
     /// Why the source can't be read on: told once what was read before it is committed.
     source_error: Option<SourceError>,
 }
@@ -119,6 +122,12 @@ impl AnnouncedJob {
     ///
     /// When storage fails.
     pub fn announce(plan: JobPlan, context: JobContext) -> Result<AnnouncedJob, StorageError> {
+        if let InputPlan::Source(SourcePlan {
+            turn: Some(turn), ..
+        }) = &plan.input
+        {
+            context.board.turns().join(turn);
+        }
         let output = LanesOutput::announce(&plan, &*context.storage, &context.board)?;
         Ok(AnnouncedJob {
             plan,
@@ -138,12 +147,13 @@ impl AnnouncedJob {
         let record = rows::read_epoch_record(&*context.storage, plan.lease.partition, head.epoch)?;
         tracing::debug!(job = plan.name, head = %head.epoch, "job opened");
         let job = JobIdentity::of(&plan);
+        let mut turn = None;
         let input = match plan.input {
             InputPlan::Source(source) => {
                 let partition = plan.lease.partition;
                 let position = rows::read_source_position(&*context.storage, partition)?;
-                let input = SourceInput::new(plan.name.clone(), source, position);
-                JobInput::Source(input)
+                turn = source.turn;
+                JobInput::Source(SourceInput::new(source.described, source.source, position))
             }
             InputPlan::Lanes(lanes) => {
                 JobInput::Lanes(LanesInput::open(&lanes, &*context.storage, &context.board)?)
@@ -181,6 +191,7 @@ impl AnnouncedJob {
             board: context.board,
             clock: context.clock,
             sink_rows: 0,
+            turn,
             source_error: None,
         })
     }
@@ -195,6 +206,9 @@ impl Job {
     pub fn run(mut self) -> Result<JobEnd, JobError> {
         let span = tracing::info_span!("job", name = self.name, partition = %self.lease.partition);
         let _entered = span.enter();
+        if let Some(turn) = &self.turn {
+            self.board.turns().wait_for(turn);
+        }
         loop {
             let version = self.board.version();
             match self.step()? {
@@ -216,7 +230,7 @@ impl Job {
             self.settle()?;
             return Ok(JobStep::Ended(JobEnd::Stopped));
         }
-        if self.waits_for_room() {
+        if self.waits_for_its_turn() || self.waits_for_room() {
             return self.settle_or_idle();
         }
         let mut epoch = self.open_epoch();
@@ -239,6 +253,12 @@ impl Job {
             true => self.finish(),
             false => Ok(JobStep::Idle),
         }
+    }
+
+    /// Whether other partitions of the source are to be read first.
+    fn waits_for_its_turn(&self) -> bool {
+        let turn = self.turn.as_ref();
+        turn.is_some_and(|turn| !self.board.turns().is_at(turn))
     }
 
     fn open_epoch(&self) -> OpenEpoch {
@@ -504,6 +524,9 @@ impl Job {
     /// The input is at its end: once the readers have taken everything, removes it.
     fn finish(&mut self) -> Result<JobStep, JobError> {
         self.output.close(&self.board);
+        if let Some(turn) = self.turn.take() {
+            self.board.turns().pass_on(&turn);
+        }
         if !self.output.are_covered(&self.board) {
             return Ok(JobStep::Idle);
         }

@@ -12,6 +12,7 @@ mod output;
 pub mod plan;
 pub mod progress;
 pub mod reading;
+pub mod turns;
 
 use std::sync::Arc;
 use std::thread;

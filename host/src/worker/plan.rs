@@ -9,6 +9,7 @@ use crate::source::Source;
 use crate::types::ids::{LaneId, PartitionId, SinkFileId, StreamId};
 use crate::types::lease::Lease;
 use crate::types::pipeline::EpochLimits;
+use crate::worker::turns::SourceTurn;
 
 /// One job: one partition of a source or of a transform, with the maps chained behind it.
 pub struct JobPlan {
@@ -71,10 +72,20 @@ impl PartitionPlace {
 
 /// Where a job's items come from.
 pub enum InputPlan {
-    /// A source; its records are the messages of the job's first stream.
-    Source(Box<dyn Source>),
+    /// A partition of a source; its records are the messages of the job's first stream.
+    Source(SourcePlan),
     /// Lanes, in the order in which they are read.
     Lanes(Vec<LanePlan>),
+}
+
+/// A partition of a source to read.
+pub struct SourcePlan {
+    /// What it is in errors: "source departures", or "monday.csv of source departures".
+    pub described: String,
+    /// The connector, at its position.
+    pub source: Box<dyn Source>,
+    /// Its turn, where not all partitions of the source are read at once.
+    pub turn: Option<SourceTurn>,
 }
 
 /// A lane to read.

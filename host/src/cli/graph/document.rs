@@ -8,7 +8,10 @@ use serde::{Serialize, Serializer};
 
 use crate::controller::graph::{JobHead, job_shapes, transforms_reading};
 use crate::types::batch::ComputationKind;
-use crate::types::pipeline::{Pipeline, SinkConnector, SourceConnector};
+use crate::types::pipeline::{Pipeline, SinkConnector, SourceConnector, SourceOptions};
+
+/// How many files of a source are named where there is little room.
+const FILES_SHOWN_MAX: usize = 3;
 
 /// A pipeline's graph, cut into jobs.
 #[derive(Debug, Serialize)]
@@ -32,8 +35,10 @@ pub(super) struct Node {
     pub(super) detail: String,
     /// The component's name, where it is a computation.
     pub(super) component: Option<String>,
-    /// How many partitions it has, where the pipeline file says so: a transform.
+    /// How many partitions it has: a source or a transform.
     pub(super) partitions: Option<u32>,
+    /// The file of each partition of a source.
+    pub(super) files: Vec<String>,
     pub(super) inputs: Vec<String>,
     pub(super) outputs: Vec<String>,
 }
@@ -67,8 +72,8 @@ pub(super) struct Stream {
 pub(super) struct Job {
     /// The source or transform.
     pub(super) head: NodeId,
-    /// How many jobs of this shape there are; unknown for a source before it is opened.
-    pub(super) partitions: Option<u32>,
+    /// How many jobs of this shape there are.
+    pub(super) partitions: u32,
     /// The head, then the maps, each after those that feed it.
     pub(super) steps: Vec<NodeId>,
 }
@@ -92,10 +97,13 @@ impl GraphDocument {
         let mut lanes = Vec::new();
         for shape in job_shapes(pipeline) {
             let (kind, partitions) = match &shape.head {
-                JobHead::Source(_) => (NodeKind::Source, None),
+                JobHead::Source(name) => {
+                    let partitions = pipeline.sources[name].partitions.len();
+                    let partitions = u32::try_from(partitions).expect("a source has few files");
+                    (NodeKind::Source, partitions)
+                }
                 JobHead::Transform(name) => {
-                    let partitions = pipeline.computations[name].partitions;
-                    (NodeKind::Transform, Some(partitions))
+                    (NodeKind::Transform, pipeline.computations[name].partitions)
                 }
             };
             let head = NodeId::new(kind, shape.head.name());
@@ -192,16 +200,16 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
         let path = path.strip_prefix(&folder).unwrap_or(path);
         path.display().to_string()
     };
-    let sources = pipeline.sources.iter().map(|(name, options)| {
-        let SourceConnector::File(file) = &options.connector;
-        Node {
-            id: NodeId::new(NodeKind::Source, name),
-            detail: format!("file {}, {}", file.written_path, file.format.name()),
-            component: None,
-            partitions: None,
-            inputs: Vec::new(),
-            outputs: vec![name.clone()],
-        }
+    let sources = pipeline.sources.iter().map(|(name, options)| Node {
+        id: NodeId::new(NodeKind::Source, name),
+        detail: source_detail(options),
+        component: None,
+        partitions: u32::try_from(options.partitions.len()).ok(),
+        files: (options.partitions.iter())
+            .map(|partition| partition.partition_name().to_owned())
+            .collect(),
+        inputs: Vec::new(),
+        outputs: vec![name.clone()],
     });
     let computations = pipeline.computations.iter().map(|(name, options)| {
         let component = &options.component;
@@ -216,6 +224,7 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
             detail: format!("component {component}, {path}"),
             component: Some(component.clone()),
             partitions,
+            files: Vec::new(),
             inputs: options.inputs.clone(),
             outputs: options.outputs.clone(),
         }
@@ -228,10 +237,28 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
         },
         component: None,
         partitions: None,
+        files: Vec::new(),
         inputs: options.inputs.clone(),
         outputs: Vec::new(),
     });
     sources.chain(computations).chain(sinks).collect()
+}
+
+/// The files of a source, the first ones by name, and their format.
+fn source_detail(options: &SourceOptions) -> String {
+    let count = options.partitions.len();
+    let noun = if count == 1 { "file" } else { "files" };
+    let first = options.partitions.iter().take(FILES_SHOWN_MAX);
+    let first: Vec<&str> = first.map(SourceConnector::partition_name).collect();
+    let mut detail = format!("{noun} {}", first.join(", "));
+    if count > FILES_SHOWN_MAX {
+        let more = count - FILES_SHOWN_MAX;
+        detail.push_str(&format!(" and {more} more"));
+    }
+    if let Some(SourceConnector::File(file)) = options.partitions.first() {
+        detail.push_str(&format!(", {}", file.format.name()));
+    }
+    detail
 }
 
 fn streams(nodes: &[Node]) -> Vec<Stream> {

@@ -35,7 +35,7 @@ pub(super) fn dot(graph: &GraphDocument) -> String {
 
 fn write_cluster(lines: &mut String, graph: &GraphDocument, job: &Job) {
     let partitions = match job.partitions {
-        Some(count) if count > 1 => format!(" x {count}"),
+        count if count > 1 => format!(" x {count}"),
         _ => String::new(),
     };
     let cluster = quoted(&format!("cluster {}", job.head));

@@ -147,7 +147,7 @@ impl<'a> Picture<'a> {
             arrows: Vec::new(),
         };
         for (job, inner) in graph.jobs.iter().zip(&jobs) {
-            let is_many = job.partitions.is_some_and(|count| count > 1);
+            let is_many = job.partitions > 1;
             picture.add_job(inner, placement.corner(items[&job.head]), is_many);
         }
         for (item, node, size) in sinks {
@@ -254,7 +254,7 @@ impl<'a> JobPicture<'a> {
             }
         }
         let title = match job.partitions {
-            Some(count) if count > 1 => format!("{count} jobs of {}", job.head),
+            count if count > 1 => format!("{count} jobs of {}", job.head),
             _ => format!("job of {}", job.head),
         };
         let placement = layers.place(STEP_GAPS.0, STEP_GAPS.1);

@@ -6,13 +6,16 @@ use std::path::Path;
 use super::*;
 use crate::types::pipeline::Pipeline;
 
-const FILES: [&str; 6] = [
+const FILES: [&str; 9] = [
     "components/parse.wasm",
     "components/filter.wasm",
     "components/totals.wasm",
     "components/alerts.wasm",
     "orders.jsonl",
-    "returns.csv",
+    "returns-1.csv",
+    "returns-2.csv",
+    "returns-3.csv",
+    "returns-4.csv",
 ];
 
 /// The pipeline of the golden file, `alerts` in four partitions.

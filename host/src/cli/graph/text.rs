@@ -32,9 +32,8 @@ pub(super) fn text(graph: &GraphDocument) -> String {
 
 fn write_job(lines: &mut String, graph: &GraphDocument, job: &Job, width: usize) {
     let partitions = match job.partitions {
-        Some(1) => ", 1 partition".to_owned(),
-        Some(count) => format!(", {count} partitions"),
-        None => String::new(),
+        1 => ", 1 partition".to_owned(),
+        count => format!(", {count} partitions"),
     };
     let _ = writeln!(lines, "\njob of {}{partitions}", job.head);
     for step in &job.steps {

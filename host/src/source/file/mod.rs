@@ -12,11 +12,14 @@ mod format;
 mod position;
 mod window;
 
+use std::path::Path;
+
 use crate::source::file::format::{CsvHeader, Cut, Cutter, Decoder};
 use crate::source::file::position::{FilePosition, Fingerprint};
 use crate::source::file::window::{FINGERPRINT_BYTES, Window};
 use crate::source::{
-    OnChange, PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords,
+    OnChange, PartitionReading, PollLimit, PollOutcome, Source, SourceError, SourceProgress,
+    SourceRecords,
 };
 use crate::types::batch::Timestamp;
 use crate::types::pipeline::{FileSourceOptions, RecordFormat};
@@ -39,14 +42,30 @@ pub struct FileSource {
     /// The line that the next record begins on.
     line: u64,
     is_unterminated: bool,
+    /// Where an earlier opening was at the end of the content.
+    end_seen: Option<u64>,
     /// The write time of all its records; see [`FilePosition::write_time`].
     write_time: Timestamp,
 }
 
-/// What a file source is: its path as the pipeline file writes it, and its format. Where the file
-/// lies may change; whether it is the same file is for its content to tell.
-pub fn describe_identity(options: &FileSourceOptions) -> String {
-    format!("file {} as {}", options.written_path, options.format.name())
+/// What the partitions of a file source have in common.
+pub fn describe_kind(options: &FileSourceOptions) -> String {
+    format!("files as {}", options.format.name())
+}
+
+/// What a committed position says of a file, which need not be there any more.
+///
+/// # Errors
+///
+/// When it can't be decoded.
+pub fn read_position(name: &str, encoded: &[u8]) -> Result<PartitionReading, SourceError> {
+    let position = FilePosition::decode(Path::new(name), encoded)?;
+    Ok(PartitionReading {
+        is_at_end: position.is_at_end,
+        // A file is told by its content only where some of that was read.
+        is_recognizable: position.head.length_bytes > 0,
+        passed: format!("read up to line {}", position.line.saturating_sub(1)),
+    })
 }
 
 impl FileSource {
@@ -92,6 +111,7 @@ impl FileSource {
             incarnation,
             line: 1,
             is_unterminated: false,
+            end_seen: None,
         };
         source.read_preamble()?;
         Ok(source)
@@ -128,6 +148,7 @@ impl FileSource {
             incarnation: position.incarnation,
             line: 1,
             is_unterminated: false,
+            end_seen: position.is_at_end.then_some(position.offset_bytes),
             write_time: position.write_time,
         };
         source.read_preamble()?;
@@ -289,6 +310,11 @@ impl FileSource {
         }
     }
 
+    /// Whether the content was passed to the end that it has or, when nothing was read since, had.
+    fn is_at_end(&self) -> bool {
+        self.window.is_exhausted() || self.end_seen == Some(self.window.offset())
+    }
+
     fn too_long(&self) -> SourceError {
         SourceError::RecordTooLong {
             path: self.options.path.clone(),
@@ -334,7 +360,10 @@ impl Source for FileSource {
                 Err(error) => return Err(error),
             }
         }
-        Ok(match self.window.is_exhausted() {
+        // The end is told with the last record, so that it is committed with it. A failure to look
+        // ahead comes again with the next poll.
+        let looked = self.window.fetch_at_least(1);
+        Ok(match looked.is_ok() && self.window.is_exhausted() {
             true => PollOutcome::End,
             false => PollOutcome::More,
         })
@@ -347,6 +376,7 @@ impl Source for FileSource {
             offset_bytes: self.window.offset(),
             line: self.line,
             is_unterminated: self.is_unterminated,
+            is_at_end: self.is_at_end(),
             write_time: self.write_time,
             head: Fingerprint::of(self.window.head()),
             tail: Fingerprint::of(self.window.tail()),

@@ -26,6 +26,8 @@ pub(super) struct FilePosition {
     pub(super) line: u64,
     /// The last record ended with the file and not with a line end.
     pub(super) is_unterminated: bool,
+    /// Whether the content was passed to the end that it had.
+    pub(super) is_at_end: bool,
     /// When the file was written last, as it was found when it was opened first: milliseconds since
     /// the Unix epoch. Kept, so that a record has one write time whatever happens later.
     pub(super) write_time: Timestamp,
@@ -88,6 +90,7 @@ mod tests {
             offset_bytes: 1 << 40,
             line: 1_000_000,
             is_unterminated: true,
+            is_at_end: false,
             write_time: 1_700_000_000_000,
             head: Fingerprint::of(b"head"),
             tail: Fingerprint::of(b""),

@@ -853,8 +853,8 @@ fn progress_never_falls_and_ends_at_its_total() {
 }
 
 #[test]
-fn identity_is_the_written_path_and_the_format() {
+fn what_files_of_a_source_have_in_common_is_the_format() {
     let mut file = TestFile::new(RecordFormat::Csv, b"");
     file.options.path = PathBuf::from("/elsewhere/input");
-    assert_eq!(describe_identity(&file.options), "file input as csv");
+    assert_eq!(describe_kind(&file.options), "files as csv");
 }

@@ -19,7 +19,7 @@ use crate::types::ids::MessageId;
 pub enum ItemLocation {
     /// Records of a source.
     Records {
-        /// The source.
+        /// The source, and which file of several.
         source: String,
         /// Their lines.
         lines: std::ops::RangeInclusive<u64>,
@@ -37,11 +37,11 @@ impl std::fmt::Display for ItemLocation {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             ItemLocation::Records { source, lines } if lines.start() == lines.end() => {
-                write!(formatter, "line {} of source {source}", lines.start())
+                write!(formatter, "line {} of {source}", lines.start())
             }
             ItemLocation::Records { source, lines } => {
                 let (start, end) = (lines.start(), lines.end());
-                write!(formatter, "lines {start} to {end} of source {source}")
+                write!(formatter, "lines {start} to {end} of {source}")
             }
             ItemLocation::Messages {
                 first: Some(first),

@@ -19,7 +19,8 @@ pub struct SourceInput {
 }
 
 impl SourceInput {
-    /// Reads on from where the source stands; `committed` is the position in storage.
+    /// Reads on from where the source stands; `name` is what it is in errors, `committed` the position
+    /// in storage.
     pub fn new(name: String, source: Box<dyn Source>, committed: Option<Vec<u8>>) -> SourceInput {
         SourceInput {
             sealed: committed,

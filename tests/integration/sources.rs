@@ -1,0 +1,302 @@
+//! Sources of several files: each is read on from its own position, the oldest first, and what
+//! comes and goes in a list is told from what is lost.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::time::{Duration, UNIX_EPOCH};
+
+use harness::{Finished, TestHost, component};
+use serde_json::Value;
+
+use crate::example::line_count;
+
+/// Writes a pipeline that passes on the amounts of these files' events, with more lines for its
+/// source.
+fn write_pipeline(folder: &TestHost, files: &[&str], more: &str) {
+    folder.write(
+        "tidelock.toml",
+        format!(
+            r#"
+name = "days"
+[components]
+parse = {parse:?}
+[epoch]
+max_rows_per_epoch = 20
+[sources.events]
+type = "file"
+paths = {files:?}
+format = "jsonl"
+{more}
+[computations.parse]
+component = "parse"
+kind = "map"
+inputs = ["events"]
+outputs = ["amounts"]
+[sinks.amounts]
+type = "file"
+path = "amounts.jsonl"
+inputs = ["amounts"]
+"#,
+            parse = component("keyed-sum-parse"),
+        ),
+    );
+}
+
+/// Writes a file with one event for each amount, all of a user of the file's name.
+fn write_events(folder: &TestHost, file: &str, amounts: std::ops::Range<u32>) {
+    let user = file.rsplit('/').next().unwrap_or(file);
+    let event = |amount| format!("{{\"user\":\"{user}\",\"amount\":{amount}}}\n");
+    folder.write(file, amounts.map(event).collect::<String>());
+}
+
+fn set_write_time(folder: &TestHost, file: &str, day: u64) {
+    let opened = File::options().append(true).open(folder.path(file));
+    let time = UNIX_EPOCH + Duration::from_secs(day * 86_400);
+    let set = opened.expect("the file is there").set_modified(time);
+    set.expect("times can be set");
+}
+
+fn run(folder: &TestHost, more: &[&str]) -> Finished {
+    folder.run(["run", "."].iter().chain(more))
+}
+
+/// The users and amounts of the rows that came out, in their order.
+fn rows(folder: &TestHost) -> Vec<(String, u64)> {
+    let text = String::from_utf8(folder.read("amounts.jsonl")).expect("rows are text");
+    let row = |line: &str| {
+        let row: Value = serde_json::from_str(line).expect("a row is JSON");
+        let user = row["user"].as_str().expect("a user is a name");
+        let amount = row["amount"].as_u64().expect("amounts are numbers here");
+        (user.to_owned(), amount)
+    };
+    text.lines().map(row).collect()
+}
+
+fn rows_of(folder: &TestHost, user: &str) -> Vec<u64> {
+    let rows = rows(folder).into_iter().filter(|(of, _)| of == user);
+    rows.map(|(_, amount)| amount).collect()
+}
+
+fn check_says(finished: &Finished, code: i32, parts: &[&str]) {
+    let said = finished.stderr_text();
+    assert_eq!(finished.status.code(), Some(code), "{said}");
+    for part in parts {
+        assert!(said.contains(part), "{part:?} is missing in: {said}");
+    }
+}
+
+#[test]
+fn r5_older_files_come_first_whatever_the_order_of_the_list() {
+    let days = ["monday", "tuesday", "wednesday", "thursday"];
+    let lists = [
+        ["thursday", "wednesday", "tuesday", "monday"],
+        ["tuesday", "thursday", "monday", "wednesday"],
+    ];
+    for list in lists {
+        let folder = TestHost::new();
+        for (day, file) in days.iter().enumerate() {
+            write_events(&folder, file, 0..100);
+            set_write_time(&folder, file, 1 + day as u64);
+        }
+        write_pipeline(&folder, &list, "parallel_partitions = 1");
+        check_says(&run(&folder, &[]), 0, &[]);
+        let mut order: Vec<String> = rows(&folder).into_iter().map(|(user, _)| user).collect();
+        assert_eq!(order.len(), 400);
+        order.dedup();
+        assert_eq!(order, days, "listed as {list:?}");
+    }
+}
+
+#[test]
+fn r5_a_file_keeps_its_turn_when_it_is_touched_in_the_middle() {
+    let folder = TestHost::new();
+    for (day, file) in [(1, "old"), (2, "new")] {
+        write_events(&folder, file, 0..1_000);
+        set_write_time(&folder, file, day);
+    }
+    write_pipeline(&folder, &["new", "old"], "parallel_partitions = 1");
+    let mut running = folder.start(["--log", "debug", "run", "."]);
+    running.wait_for_lines("epoch committed", 3);
+    assert!(running.kill().was_killed());
+    // A copy or a touch must not let the other one overtake the rest.
+    set_write_time(&folder, "old", 9);
+    check_says(&run(&folder, &[]), 0, &[]);
+    let mut order: Vec<String> = rows(&folder).into_iter().map(|(user, _)| user).collect();
+    assert_eq!(order.len(), 2_000);
+    order.dedup();
+    assert_eq!(order, ["old", "new"]);
+}
+
+#[test]
+fn each_file_is_read_on_from_its_own_position_and_totals_add_up() {
+    let folder = TestHost::new();
+    write_events(&folder, "a", 0..50);
+    write_events(&folder, "b", 0..70);
+    write_pipeline(&folder, &["a", "b"], "");
+    let first = run(&folder, &["-o", "json"]).expect_code(0);
+    let document: Value = serde_json::from_slice(&first.stdout).expect("JSON");
+    assert_eq!(document["source_records"], 120);
+    let size = |file: &str| fs::metadata(folder.path(file)).expect("it is there").len();
+    assert_eq!(document["source_total_bytes"], size("a") + size("b"));
+    assert_eq!(document["source_done_bytes"], size("a") + size("b"));
+    let jobs = document["jobs"].as_array().expect("a list");
+    let names: Vec<&str> = jobs.iter().filter_map(|job| job["job"].as_str()).collect();
+    assert_eq!(names, ["events[0]", "events[1]"]);
+
+    // One grows, one is new, the list has another order: no change.
+    write_events(&folder, "a", 0..60);
+    write_events(&folder, "c", 0..10);
+    write_pipeline(&folder, &["c", "b", "a"], "");
+    check_says(&run(&folder, &[]), 0, &["20 records"]);
+    for (file, count) in [("a", 60), ("b", 70), ("c", 10)] {
+        let expected: Vec<u64> = (0..count).collect();
+        assert_eq!(rows_of(&folder, file), expected, "{file}");
+    }
+    check_says(&run(&folder, &[]), 0, &[" 0 records"]);
+}
+
+#[test]
+fn a_path_and_a_list_of_one_are_the_same() {
+    let folder = TestHost::new();
+    write_events(&folder, "a", 0..50);
+    write_pipeline(&folder, &["./a"], "");
+    check_says(&run(&folder, &[]), 0, &[]);
+    let file = String::from_utf8(folder.read("tidelock.toml")).expect("it is text");
+    folder.write(
+        "tidelock.toml",
+        file.replace("paths = [\"./a\"]", "path = \"a\""),
+    );
+    check_says(&run(&folder, &[]), 0, &[" 0 records"]);
+}
+
+#[test]
+fn a_file_that_was_read_to_its_end_may_leave_and_come_back() {
+    let folder = TestHost::new();
+    write_events(&folder, "a", 0..50);
+    write_events(&folder, "b", 0..50);
+    write_pipeline(&folder, &["a", "b"], "");
+    check_says(&run(&folder, &[]), 0, &[]);
+    let kept = folder.read("a");
+    fs::remove_file(folder.path("a")).expect("it is there");
+    write_pipeline(&folder, &["b"], "");
+    check_says(&run(&folder, &[]), 0, &[" 0 records"]);
+    folder.write("a", kept);
+    write_pipeline(&folder, &["b", "a"], "");
+    check_says(&run(&folder, &[]), 0, &[" 0 records"]);
+    assert_eq!(line_count(&folder, "amounts.jsonl"), 100);
+}
+
+#[test]
+fn a_file_that_leaves_before_its_end_needs_a_word() {
+    let folder = TestHost::new();
+    write_events(&folder, "a", 0..50);
+    let broken = "{\"user\":\"b\",\"amount\":1}\nno JSON\n{\"user\":\"b\",\"amount\":2}\n";
+    folder.write("b", broken);
+    write_events(&folder, "never", 0..5);
+    write_pipeline(&folder, &["b", "a", "never"], "parallel_partitions = 1");
+    for (day, file) in [(1, "a"), (2, "b"), (3, "never")] {
+        set_write_time(&folder, file, day);
+    }
+    check_says(
+        &run(&folder, &[]),
+        1,
+        &["job events[0]", "/b:2", "is not jsonl"],
+    );
+    assert_eq!(
+        rows_of(&folder, "b"),
+        [1],
+        "what came before it is committed"
+    );
+
+    write_pipeline(&folder, &["a"], "");
+    let refused = run(&folder, &[]);
+    let parts = [
+        "file b of source events: was in the list, read up to line 1, now not in the list",
+        "file never of source events: was in the list, not read yet, now not in the list",
+        "--accept-change",
+    ];
+    check_says(&refused, 5, &parts);
+    assert!(
+        !refused.stderr_text().contains("file a of"),
+        "a was read to its end"
+    );
+    check_says(
+        &run(&folder, &["--accept-change"]),
+        0,
+        &["accepted: file b of source events"],
+    );
+    check_says(&run(&folder, &[]), 0, &[" 0 records"]);
+    // Mended and listed again it goes on where it was.
+    folder.write(
+        "b",
+        broken.replace("no JSON", "{\"user\":\"b\",\"amount\":7}"),
+    );
+    write_pipeline(&folder, &["a", "b"], "");
+    check_says(&run(&folder, &[]), 0, &[]);
+    assert_eq!(rows_of(&folder, "b"), [1, 7, 2]);
+}
+
+/// Lost otherwise: that a row comes once. A file that is moved and listed under its new path would be
+/// read a second time.
+#[test]
+fn a_file_that_was_moved_is_told_from_a_new_one() {
+    let folder = TestHost::new();
+    write_events(&folder, "a", 0..50);
+    write_events(&folder, "b", 0..50);
+    write_pipeline(&folder, &["a", "b"], "");
+    check_says(&run(&folder, &[]), 0, &[]);
+    let moved = folder.read("a");
+    folder.write("archive/a", moved);
+    write_events(&folder, "c", 0..50);
+    write_pipeline(&folder, &["b", "c", "archive/a"], "");
+    let parts = ["name of a file of source events: was a, now archive/a, which has the content"];
+    check_says(&run(&folder, &[]), 5, &parts);
+    assert_eq!(
+        line_count(&folder, "amounts.jsonl"),
+        100,
+        "nothing was read"
+    );
+    check_says(&run(&folder, &["--accept-change"]), 0, &["50 records"]);
+    write_events(&folder, "archive/a", 0..60);
+    check_says(&run(&folder, &[]), 0, &["10 records"]);
+    assert_eq!(rows_of(&folder, "a"), (0..60).collect::<Vec<u64>>());
+}
+
+#[test]
+fn an_item_that_fails_is_named_with_its_file() {
+    let folder = TestHost::new();
+    write_events(&folder, "a", 0..50);
+    folder.write("b", "{\"user\":\"b\",\"amount\":1}\n{\"no\":\"user\"}\n");
+    write_pipeline(&folder, &["a", "b"], "");
+    let failed = run(&folder, &[]);
+    check_says(
+        &failed,
+        1,
+        &["job events[1]", "line 2 of b of source events"],
+    );
+}
+
+#[test]
+fn f1_kills_of_many_files_lose_and_repeat_nothing() {
+    let files: Vec<String> = (0..12).map(|file| format!("day-{file:02}")).collect();
+    let names: Vec<&str> = files.iter().map(String::as_str).collect();
+    let folder = TestHost::new();
+    for file in &names {
+        write_events(&folder, file, 0..300);
+    }
+    write_pipeline(&folder, &names, "parallel_partitions = 3");
+    let mut hits = 0;
+    for epochs in [1, 4, 9, 15, 7, 22, 30] {
+        let mut running = folder.start(["--log", "debug", "run", "."]);
+        running.wait_for_lines("epoch committed", epochs);
+        hits += usize::from(running.kill().was_killed());
+    }
+    assert!(hits >= 5, "only {hits} kills came before the end");
+    check_says(&run(&folder, &[]), 0, &[]);
+    let expected: Vec<u64> = (0..300).collect();
+    for file in &names {
+        assert_eq!(rows_of(&folder, file), expected, "{file}");
+    }
+    let users: BTreeSet<String> = rows(&folder).into_iter().map(|(user, _)| user).collect();
+    assert_eq!(users.len(), names.len());
+}
