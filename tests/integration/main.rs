@@ -11,6 +11,8 @@ mod changes;
 mod example;
 // The pipeline that several of them run.
 mod flights;
+// What an epoch is, and each fault that one can meet.
+mod epochs;
 // A pipeline's graph, printed and drawn.
 mod graph;
 // SIGKILL at any moment, and output as if nothing had happened.
