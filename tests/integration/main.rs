@@ -19,6 +19,8 @@ mod graph;
 mod kill;
 // Transforms cut into several partitions.
 mod partitions;
+// Transforms whose partitions change between runs.
+mod repartition;
 // The command line as a person uses it.
 mod run;
 // What guests can do, and what becomes of those that try more.
