@@ -23,3 +23,5 @@ mod run;
 mod sandbox;
 // What fails is one item, and no result depends on how batches are cut.
 mod verdicts;
+// What a run shows of its jobs.
+mod watching;

@@ -14,7 +14,7 @@ use tidelock::storage::{Storage, StorageError, leases, rows};
 use tidelock::types::batch::Description;
 use tidelock::types::ids::{PartitionId, SinkFileId};
 use tidelock::types::pipeline::{EpochLimits, Pipeline, SinkConnector};
-use tidelock::worker::plan::{InputPlan, JobPlan, NodePlan, SinkPlan};
+use tidelock::worker::plan::{InputPlan, JobPlan, NodePlan, PartitionPlace, SinkPlan};
 
 use crate::graph::{Graph, Head, Shape, Stream};
 use crate::guests::Guests;
@@ -155,6 +155,7 @@ impl Deployment {
         }
         let mut plan = JobPlan {
             name: shape.head.name().to_owned(),
+            place: PartitionPlace::new(place.partition, wiring.partitions(&shape.head).len()),
             lease,
             deployment: self.registration.deployment(),
             limits: limits(random),

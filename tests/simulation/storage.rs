@@ -2,8 +2,8 @@
 //! faults that came to pass. With a mutation it is the engine's accomplice: it commits what the job
 //! asked for in a way that a broken engine would.
 
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidelock::clock::Clock as _;
@@ -14,7 +14,7 @@ use tidelock::storage::{
 };
 use tidelock::types::batch::Timestamp;
 use tidelock::types::epoch::{EpochCommit, Head};
-use tidelock::types::ids::{PartitionId, SinkFileId};
+use tidelock::types::ids::{Generation, PartitionId, SinkFileId};
 use tidelock::types::lease::Lease;
 
 use crate::clock::SimulatedClock;
@@ -39,7 +39,8 @@ pub(crate) struct SimulatedStorage {
     clock: Arc<SimulatedClock>,
     memory: MemoryStorage,
     drawn: DrawnFault,
-    met_fault: AtomicBool,
+    /// Jobs whose epochs were meant to meet a fault.
+    met_fault: Mutex<BTreeSet<(PartitionId, Generation)>>,
     history: Mutex<History>,
     mutation: Option<(Mutation, Mutex<Kept>)>,
 }
@@ -60,7 +61,7 @@ impl SimulatedStorage {
             clock,
             memory: MemoryStorage::new(),
             drawn: DrawnFault::default(),
-            met_fault: AtomicBool::new(false),
+            met_fault: Mutex::default(),
             history: Mutex::default(),
             mutation: mutation.map(|mutation| (mutation, Mutex::default())),
         }
@@ -74,9 +75,10 @@ impl SimulatedStorage {
         self.memory.set_faults(plan);
     }
 
-    /// Whether the last epoch that a job submitted was meant to meet a fault.
-    pub(crate) fn last_epoch_met_fault(&self) -> bool {
-        self.met_fault.load(Ordering::Relaxed)
+    /// Whether an epoch of the job that has this lease was meant to meet a fault.
+    pub(crate) fn met_fault(&self, lease: Lease) -> bool {
+        let met_fault = self.met_fault.lock().expect(UNPOISONED);
+        met_fault.contains(&(lease.partition, lease.generation))
     }
 
     /// Whether a sync has failed.
@@ -100,7 +102,7 @@ impl SimulatedStorage {
             clock: self.clock,
             memory,
             drawn: DrawnFault::default(),
-            met_fault: AtomicBool::new(false),
+            met_fault: Mutex::default(),
             history: Mutex::new(history),
             mutation: self.mutation,
         }
@@ -139,7 +141,10 @@ impl SimulatedStorage {
     ) -> Result<CommitOutcome, StorageError> {
         let outcome = self.memory.commit_epoch(lease, commit.clone())?;
         let meets_fault = *self.drawn.lock().expect(UNPOISONED) != CommitFault::None;
-        self.met_fault.fetch_or(meets_fault, Ordering::Relaxed);
+        if meets_fault {
+            let mut met_fault = self.met_fault.lock().expect(UNPOISONED);
+            met_fault.insert((lease.partition, lease.generation));
+        }
         let mut history = self.history();
         let is_head = is_head(&self.memory, &commit);
         let at = self.clock.now();
@@ -175,7 +180,6 @@ fn is_head(memory: &MemoryStorage, commit: &EpochCommit) -> Option<bool> {
 
 impl Storage for SimulatedStorage {
     fn submit_epoch(&self, lease: Lease, commit: EpochCommit) -> CommitTicket {
-        self.met_fault.store(false, Ordering::Relaxed);
         CommitTicket::answered(match &self.mutation {
             None => self.commit_honestly(lease, commit),
             Some((mutation, kept)) => {

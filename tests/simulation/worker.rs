@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use tidelock::storage::{Storage, StorageError};
+use tidelock::types::lease::Lease;
 use tidelock::types::pipeline::LaneLimits;
 use tidelock::worker::board::LaneBoard;
 use tidelock::worker::job::{AnnouncedJob, Job, JobContext};
@@ -17,6 +18,8 @@ pub(crate) struct SimulatedWorker {
     context: JobContext,
     /// One for each place of the pipeline, in the order of the registration.
     pub(crate) jobs: Vec<JobStage>,
+    /// The leases that they were announced with.
+    leases: Vec<Option<Lease>>,
 }
 
 /// Where a job stands.
@@ -46,11 +49,13 @@ impl SimulatedWorker {
                 clock,
             },
             jobs: (0..jobs).map(|_| JobStage::Gone).collect(),
+            leases: vec![None; jobs],
         }
     }
 
     /// Announces a job, whatever became of the one before it.
     pub(crate) fn announce(&mut self, at: usize, plan: JobPlan) -> Result<(), StorageError> {
+        self.leases[at] = Some(plan.lease);
         let job = AnnouncedJob::announce(plan, self.context.clone())?;
         self.jobs[at] = JobStage::Announced(Box::new(job));
         Ok(())
@@ -73,6 +78,11 @@ impl SimulatedWorker {
                 None
             }
         }
+    }
+
+    /// The lease of a job that was announced.
+    pub(crate) fn lease(&self, at: usize) -> Option<Lease> {
+        self.leases[at]
     }
 
     /// Whether every job is at its end.

@@ -213,14 +213,18 @@ impl<'w> World<'w> {
 
     fn take_step(&mut self, at: usize, step: Result<JobStep, JobError>) -> Result<bool, Finding> {
         let stage = match step {
-            Ok(JobStep::Committed) => return Ok(true),
+            Ok(JobStep::Committed) => {
+                // The epoch that it has just submitted may be the one that stopped the store.
+                self.reopen_stopped_storage()?;
+                return Ok(true);
+            }
             Ok(JobStep::Idle) => return Ok(false),
             Ok(JobStep::Ended(JobEnd::Finished)) => JobStage::Ended,
             Ok(JobStep::Ended(JobEnd::Stopped)) => {
                 return Err(progress("a job stopped that nobody stopped".to_owned()));
             }
             Err(JobError::Refused(_) | JobError::OutcomeUnknown { .. })
-                if self.storage.last_epoch_met_fault() =>
+                if (self.worker.lease(at)).is_some_and(|lease| self.storage.met_fault(lease)) =>
             {
                 JobStage::Gone
             }

@@ -7,6 +7,7 @@
 pub mod check;
 pub mod graph;
 pub mod inspect;
+pub mod job_notes;
 pub mod progress;
 pub mod run;
 

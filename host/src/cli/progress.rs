@@ -6,7 +6,8 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 
 use crate::clock::Clock;
 use crate::telemetry::LogOutput;
-use crate::worker::progress::{ProgressReading, RunProgress};
+use crate::worker::progress::RunProgress;
+use crate::worker::reading::ProgressReading;
 
 /// How often a plain line is printed.
 const LINE_PERIOD: Duration = Duration::from_secs(2);
@@ -52,12 +53,12 @@ impl<'a> ProgressView<'a> {
         let reading = self.progress.read();
         if let Some(bar) = &self.bar {
             bar.set_position(reading.source_done_bytes);
-            bar.set_message(describe(&reading));
+            bar.set_message(self.describe(&reading));
         } else if self.clock.elapsed() >= self.last_line + LINE_PERIOD {
             self.last_line = self.clock.elapsed();
             let percent = reading.source_done_bytes * 100 / reading.source_total_bytes.max(1);
             self.logs
-                .print_line(&format!("{percent:>3} %  {}", describe(&reading)));
+                .print_line(&format!("{percent:>3} %  {}", self.describe(&reading)));
         }
     }
 
@@ -69,15 +70,22 @@ impl<'a> ProgressView<'a> {
         }
         self.clock.elapsed() - self.start
     }
-}
 
-fn describe(reading: &ProgressReading) -> String {
-    format!(
-        "{} records, {} epochs, {} rows out, {} of {} read",
-        HumanCount(reading.source_records),
-        HumanCount(reading.epochs),
-        HumanCount(reading.sink_rows),
-        HumanBytes(reading.source_done_bytes),
-        HumanBytes(reading.source_total_bytes),
-    )
+    fn describe(&self, reading: &ProgressReading) -> String {
+        let mut text = format!(
+            "{} records, {} epochs, {} rows out, {} of {} read",
+            HumanCount(reading.source_records),
+            HumanCount(reading.epochs),
+            HumanCount(reading.sink_rows),
+            HumanBytes(reading.source_done_bytes),
+            HumanBytes(reading.source_total_bytes),
+        );
+        if let Some((job, lane, others)) = self.progress.waiting_job() {
+            text.push_str(&format!(", {job} waits for {}", lane.reader));
+            if others > 0 {
+                text.push_str(&format!(" and {others} more jobs wait"));
+            }
+        }
+        text
+    }
 }

@@ -10,6 +10,7 @@ use clap::Args;
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::cli::job_notes::job_notes;
 use crate::cli::progress::ProgressView;
 use crate::cli::{OpenStorage, Outcome, OutputFormat, print_json};
 use crate::clock::{Clock, SystemClock};
@@ -27,7 +28,8 @@ use crate::types::finding::Finding;
 use crate::types::pipeline::{Pipeline, SinkConnector};
 use crate::worker::error::JobError;
 use crate::worker::job::JobEnd;
-use crate::worker::progress::ProgressReading;
+use crate::worker::progress::RunProgress;
+use crate::worker::reading::{JobReading, ProgressReading};
 use crate::worker::{Worker, WorkerHandle};
 
 /// The data directory's name where none is given; it lies beside the pipeline file.
@@ -59,6 +61,7 @@ struct RunDocument<'a> {
     #[serde(flatten)]
     progress: ProgressReading,
     outputs: Vec<&'a Path>,
+    jobs: Vec<JobReading>,
 }
 
 /// Runs a pipeline.
@@ -125,7 +128,7 @@ pub fn run(
         }
         end => end.map_err(|failures| report_failures(&pipeline, failures, logs))?,
     };
-    summarise(&pipeline, end, elapsed, progress.read(), output, logs)
+    summarise(&pipeline, end, elapsed, &progress, output, logs)
 }
 
 fn data_directory(pipeline: &Pipeline, arguments: &RunArguments) -> anyhow::Result<PathBuf> {
@@ -275,7 +278,7 @@ fn summarise(
     pipeline: &Pipeline,
     end: JobEnd,
     elapsed: Duration,
-    progress: ProgressReading,
+    progress: &RunProgress,
     output: OutputFormat,
     logs: &LogOutput,
 ) -> anyhow::Result<Outcome> {
@@ -288,6 +291,7 @@ fn summarise(
         })
         .collect();
     let finished = end == JobEnd::Finished;
+    let (progress, jobs) = (progress.read(), progress.read_jobs());
     let rate = progress.source_records as f64 / elapsed.as_secs_f64().max(0.001);
     logs.print_line(&format!(
         "pipeline {} {}: {} records in {:.2} s ({rate:.0} records/s), {} epochs, {} rows out",
@@ -309,10 +313,14 @@ fn summarise(
             elapsed_ms: elapsed.as_millis() as u64,
             progress,
             outputs,
+            jobs,
         })?,
         OutputFormat::Text => {
             for path in outputs {
                 logs.print_line(&format!("  {}", path.display()));
+            }
+            for note in job_notes(&jobs) {
+                logs.print_line(&note);
             }
         }
     }

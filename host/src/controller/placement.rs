@@ -17,7 +17,7 @@ use crate::storage::{Storage, StorageError, leases, rows};
 use crate::types::ids::LaneId;
 use crate::types::lease::Lease;
 use crate::types::pipeline::{Pipeline, SinkConnector};
-use crate::worker::plan::{InputPlan, JobPlan, NodePlan, SinkPlan};
+use crate::worker::plan::{InputPlan, JobPlan, NodePlan, PartitionPlace, SinkPlan};
 
 /// A job could not be planned.
 #[derive(Debug, thiserror::Error)]
@@ -153,7 +153,8 @@ impl<'a> Planner<'a> {
     pub fn plan(&self, mut sources: OpenSources) -> Result<Vec<JobPlan>, PlacementError> {
         let mut plans = Vec::new();
         for shape in self.wiring.shapes() {
-            for partition in self.wiring.partitions(&shape.head) {
+            let partitions = self.wiring.partitions(&shape.head);
+            for (index, partition) in partitions.iter().enumerate() {
                 let lease = leases::grant(self.storage, *partition)?;
                 tracing::debug!(lease = %lease.id, partition = %partition, "lease granted");
                 let input = match &shape.head {
@@ -165,7 +166,8 @@ impl<'a> Planner<'a> {
                         InputPlan::Lanes(self.wiring.lanes_read(name, *partition))
                     }
                 };
-                plans.push(self.job(shape, lease, input)?);
+                let place = PartitionPlace::new(index, partitions.len());
+                plans.push(self.job(shape, place, lease, input)?);
             }
         }
         Ok(plans)
@@ -174,6 +176,7 @@ impl<'a> Planner<'a> {
     fn job(
         &self,
         shape: &JobShape,
+        place: PartitionPlace,
         lease: Lease,
         input: InputPlan,
     ) -> Result<JobPlan, PlacementError> {
@@ -194,6 +197,7 @@ impl<'a> Planner<'a> {
         }
         Ok(JobPlan {
             name: shape.head.name().to_owned(),
+            place,
             lease,
             deployment: self.registration.deployment(),
             limits: self.pipeline.epoch,

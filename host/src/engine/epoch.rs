@@ -4,7 +4,6 @@
 //! **Invariant:** an epoch's content depends on the items read, never on how they were cut into
 //! batches; indexes of its messages rise in the order in which the messages were made.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::stream::{InputMessages, StreamMessages};
@@ -43,7 +42,8 @@ pub struct OpenEpoch {
     next_index: u32,
     /// The alignment timestamp given last.
     alignment: Timestamp,
-    chunks: BTreeMap<LaneId, ChunkMessages>,
+    /// One for each lane of the job, in the order of the lanes' ids.
+    chunks: Vec<(LaneId, ChunkMessages)>,
     batch_count: u64,
     fuel: u64,
     input: ColumnsHasher,
@@ -77,8 +77,12 @@ pub struct SealedParts {
 }
 
 impl OpenEpoch {
-    /// Opens an epoch.
-    pub fn new(identity: EpochIdentity, limits: EpochLimits) -> OpenEpoch {
+    /// Opens an epoch of a job that writes these lanes, in the order of their ids.
+    pub fn new(
+        identity: EpochIdentity,
+        limits: EpochLimits,
+        lanes: impl IntoIterator<Item = LaneId>,
+    ) -> OpenEpoch {
         OpenEpoch {
             identity,
             limits,
@@ -87,7 +91,9 @@ impl OpenEpoch {
             output_bytes: 0,
             next_index: 0,
             alignment: identity.alignment,
-            chunks: BTreeMap::new(),
+            chunks: (lanes.into_iter())
+                .map(|lane| (lane, ChunkMessages::default()))
+                .collect(),
             batch_count: 0,
             fuel: 0,
             input: ColumnsHasher::default(),
@@ -161,15 +167,15 @@ impl OpenEpoch {
         self.alignment
     }
 
-    /// Puts message `at` of a stream into a lane.
-    pub fn send(&mut self, lane: LaneId, name: MessageName, messages: &StreamMessages, at: usize) {
+    /// Puts message `at` of a stream into a lane, given by its place among the job's lanes.
+    pub fn send(&mut self, lane: usize, name: MessageName, messages: &StreamMessages, at: usize) {
         let MessageName {
             index,
             key_hash,
             alignment,
         } = name;
         self.output_bytes += messages.size_bytes(at);
-        let chunk = self.chunks.entry(lane).or_default();
+        let (_, chunk) = &mut self.chunks[lane];
         chunk.indexes.push(index);
         chunk.key_hashes.push(key_hash);
         chunk.keys.push(messages.keys.get(at));
@@ -179,7 +185,8 @@ impl OpenEpoch {
     }
 
     /// Seals the epoch: from here on only storage changes its fate.
-    pub fn seal(self, parts: SealedParts) -> EpochCommit {
+    pub fn seal(mut self, parts: SealedParts) -> EpochCommit {
+        self.chunks.retain(|(_, messages)| !messages.is_empty());
         let output_checksum = output_checksum(&self.chunks, &parts.appends);
         EpochCommit {
             partition: self.identity.partition,
@@ -239,7 +246,7 @@ impl BatchRoom {
 
 /// The checksum of all that an epoch hands on: whole chunks, then whole file appends.
 fn output_checksum(
-    chunks: &BTreeMap<LaneId, ChunkMessages>,
+    chunks: &[(LaneId, ChunkMessages)],
     appends: &[(SinkFileId, Vec<u8>)],
 ) -> Checksum {
     let mut hasher = ColumnsHasher::default();
@@ -355,7 +362,12 @@ mod tests {
             deployment: 1,
             alignment: 100,
         };
-        OpenEpoch::new(identity, limits)
+        let lanes = [2, 3].map(|reader| LaneId {
+            producer: PartitionId(1),
+            stream: StreamId(1),
+            reader: PartitionId(reader),
+        });
+        OpenEpoch::new(identity, limits, lanes)
     }
 
     fn read(epoch: &mut OpenEpoch, payloads: &[&str]) {
@@ -395,11 +407,6 @@ mod tests {
 
     #[test]
     fn messages_of_a_lane_keep_their_order_and_indexes() {
-        let lane = LaneId {
-            producer: PartitionId(1),
-            stream: StreamId(1),
-            reader: PartitionId(2),
-        };
         let mut epoch = open(EpochLimits::default());
         let mut messages = StreamMessages::default();
         messages.push(0, b"k", 5, b"one");
@@ -410,9 +417,15 @@ mod tests {
                 key_hash: 0,
                 alignment: epoch.align([200, 150][at]),
             };
-            epoch.send(lane, name, &messages, at);
+            epoch.send(1, name, &messages, at);
         }
         let commit = epoch.seal(SealedParts::default());
+        assert_eq!(
+            commit.chunks.len(),
+            1,
+            "a lane without messages has no chunk"
+        );
+        assert_eq!(commit.chunks[0].lane.reader, PartitionId(3));
         assert_eq!(commit.chunks[0].messages.indexes, [0, 1]);
         assert_eq!(commit.chunks[0].messages.payloads.get(1), b"two");
         assert_eq!(commit.record.output_count, 2);

@@ -219,8 +219,9 @@ impl StateCache {
     }
 
     /// Frees memory when the cache has passed its bound: keeps the keys that the latest epochs have
-    /// read, as many as fit in half of it. Only between epochs, when nothing in it is uncommitted.
-    pub fn shrink(&mut self) {
+    /// read, as many as fit in half of it, and those of the last `undecided` epochs whatever their
+    /// size: storage does not have their values yet. Only between epochs.
+    pub fn shrink(&mut self, undecided: u64) {
         let is_clean = self.changed.iter().all(Vec::is_empty);
         assert!(is_clean, "changed states are never dropped");
         if self.size_bytes <= self.size_bytes_max {
@@ -238,7 +239,11 @@ impl StateCache {
             }
             oldest = epoch_mark;
         }
-        self.keep_read_since(oldest);
+        let oldest_undecided = match undecided {
+            0 => oldest,
+            count => self.epoch_mark - count,
+        };
+        self.keep_read_since(oldest.min(oldest_undecided));
     }
 
     fn keep_read_since(&mut self, oldest: u64) {
@@ -484,17 +489,30 @@ mod tests {
         }
         let all_bytes = cache.size_bytes;
         cache.size_bytes_max = all_bytes;
-        cache.shrink();
+        cache.shrink(0);
         assert!(missing(&cache, &["a", "b", "c", "d"]).is_empty());
         cache.size_bytes_max = all_bytes - 1;
         load(&mut cache, &[("e", "5")]);
-        cache.shrink();
+        cache.shrink(0);
         assert!(cache.size_bytes <= cache.size_bytes_max / 2);
         // Loaded and not read by an epoch since: the first to go.
         assert_eq!(missing(&cache, &["a", "b", "c", "d", "e"]), [0, 1, 2, 4]);
         assert_eq!(read(&mut cache, &["d"]), (vec![0], vec!["4".to_owned()]));
         cache.size_bytes_max = 1;
-        cache.shrink();
+        cache.shrink(0);
         assert_eq!((missing(&cache, &["d"]).len(), cache.size_bytes), (1, 0));
+    }
+    #[test]
+    fn what_an_undecided_epoch_has_read_or_changed_stays_whatever_its_size() {
+        let mut cache = loaded(1);
+        read(&mut cache, &["b"]);
+        change(&mut cache, &["b"], &[(0, "7")]);
+        cache.take_changes();
+        read(&mut cache, &["a"]);
+        cache.take_changes();
+        cache.shrink(2);
+        assert!(missing(&cache, &["a", "b"]).is_empty());
+        cache.shrink(1);
+        assert_eq!(missing(&cache, &["a", "b"]), [1]);
     }
 }

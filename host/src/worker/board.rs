@@ -5,7 +5,7 @@
 //! so a job that starts anew finds all it needs there. A job that finds nothing to do waits for the
 //! next change and looks again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::types::epoch::ChunkMessages;
@@ -39,7 +39,8 @@ struct LaneStatus {
     written: EpochId,
     /// The newest epoch whose chunk, and all before it, the reader has committed past.
     covered: EpochId,
-    /// Bytes written and not covered.
+    /// Chunks that are not covered, with their sizes in bytes, and their sum.
+    waiting: VecDeque<(EpochId, u64)>,
     waiting_bytes: u64,
     /// No chunk will follow in this run.
     closed: bool,
@@ -56,13 +57,17 @@ impl LaneBoard {
         }
     }
 
-    /// Makes a lane known, with the newest chunk that storage holds of it and the size of all of
-    /// them. What the board knows of its reader stays: a writer that starts again in the middle of
-    /// a run opens its lanes again.
-    pub fn open(&self, lane: LaneId, newest: Option<EpochId>, waiting_bytes: u64) {
+    /// Makes a lane known, with the chunks that storage holds of it and their sizes in bytes. What the
+    /// board knows of its reader stays: a writer that starts again in the middle of a run opens its
+    /// lanes again.
+    pub fn open(&self, lane: LaneId, chunks: &[(EpochId, u64)]) {
         self.change(lane, |status| {
-            status.written = status.written.max(newest.unwrap_or(EpochId::NONE));
-            status.waiting_bytes = waiting_bytes;
+            status.waiting.clear();
+            status.waiting_bytes = 0;
+            for (epoch, size_bytes) in chunks {
+                status.written = status.written.max(*epoch);
+                status.wait(*epoch, *size_bytes);
+            }
             status.closed = false;
         });
     }
@@ -74,7 +79,7 @@ impl LaneBoard {
             // A writer that was slow to say so has a successor that found the chunk in storage.
             if epoch > status.written {
                 let previous = std::mem::replace(&mut status.written, epoch);
-                status.waiting_bytes += chunk.size_bytes() as u64;
+                status.wait(epoch, chunk.size_bytes() as u64);
                 status.channel.send(previous, epoch, chunk, channel_bytes);
             }
         });
@@ -88,13 +93,17 @@ impl LaneBoard {
         }
     }
 
-    /// The lane's reader has committed past all chunks up to `epoch`, `size_bytes` more than
-    /// when it said so last. Never moves back: a reader that starts again can't tell how far it was
-    /// when the chunk that its frontier stands in is gone.
-    pub fn covered(&self, lane: LaneId, epoch: EpochId, size_bytes: u64) {
+    /// The lane's reader has committed past all chunks up to `epoch`. Never moves back: a reader that
+    /// starts again can't tell how far it was when the chunk that its frontier stands in is gone. May
+    /// come before the writer hands the chunk on: the reader can find it in storage.
+    pub fn covered(&self, lane: LaneId, epoch: EpochId) {
         self.change(lane, |status| {
             status.covered = status.covered.max(epoch);
-            status.waiting_bytes = status.waiting_bytes.saturating_sub(size_bytes);
+            while let Some((_, size_bytes)) =
+                (status.waiting).pop_front_if(|(first, _)| *first <= status.covered)
+            {
+                status.waiting_bytes -= size_bytes;
+            }
         });
     }
 
@@ -132,14 +141,18 @@ impl LaneBoard {
         self.all(of, |status| status.closed)
     }
 
-    /// The first of the lanes that has no room for another epoch.
-    pub fn full_lane(&self, of: impl IntoIterator<Item = LaneId>) -> Option<LaneId> {
+    /// The first of the lanes that has no room for another epoch; each comes with the bytes that its
+    /// writer has put into it and not handed on yet.
+    pub fn full_lane(&self, of: impl IntoIterator<Item = (LaneId, u64)>) -> Option<LaneId> {
         let lanes = self.lanes();
-        let is_full = |lane: &LaneId| {
-            let status = lanes.by_id.get(lane);
-            status.is_some_and(|status| status.waiting_bytes >= self.limits.max_bytes)
+        let is_full = |(lane, more_bytes): &(LaneId, u64)| {
+            let waiting_bytes = lanes
+                .by_id
+                .get(lane)
+                .map_or(0, |status| status.waiting_bytes);
+            waiting_bytes + more_bytes >= self.limits.max_bytes
         };
-        of.into_iter().find(is_full)
+        of.into_iter().find(is_full).map(|(lane, _)| lane)
     }
 
     /// Bytes of messages in a lane that its reader has not committed past.
@@ -194,6 +207,16 @@ impl LaneBoard {
     }
 }
 
+impl LaneStatus {
+    /// A chunk waits for the reader, unless that was quicker.
+    fn wait(&mut self, epoch: EpochId, size_bytes: u64) {
+        if epoch > self.covered {
+            self.waiting.push_back((epoch, size_bytes));
+            self.waiting_bytes += size_bytes;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,7 +237,7 @@ mod tests {
 
     fn board() -> LaneBoard {
         let board = LaneBoard::default();
-        board.open(LANE, Some(EpochId(3)), 0);
+        board.open(LANE, &[(EpochId(3), 1)]);
         board
     }
 
@@ -222,7 +245,7 @@ mod tests {
     fn a_lane_is_covered_when_its_reader_has_committed_past_its_newest_chunk() {
         let board = board();
         assert!(!board.are_covered([LANE]));
-        board.covered(LANE, EpochId(3), 0);
+        board.covered(LANE, EpochId(3));
         assert!(board.are_covered([LANE]));
         board.hand_on(LANE, EpochId(4), &chunk());
         assert!(!board.are_covered([LANE]));
@@ -236,11 +259,12 @@ mod tests {
             ..LaneLimits::default()
         });
         board.hand_on(LANE, EpochId(4), &chunk());
-        assert_eq!(board.full_lane([LANE]), None);
+        assert_eq!(board.full_lane([(LANE, size_bytes - 1)]), None);
+        assert_eq!(board.full_lane([(LANE, size_bytes)]), Some(LANE));
         board.hand_on(LANE, EpochId(5), &chunk());
-        assert_eq!(board.full_lane([LANE]), Some(LANE));
-        board.covered(LANE, EpochId(4), size_bytes);
-        assert_eq!(board.full_lane([LANE]), None);
+        assert_eq!(board.full_lane([(LANE, 0)]), Some(LANE));
+        board.covered(LANE, EpochId(4));
+        assert_eq!(board.full_lane([(LANE, 0)]), None);
     }
 
     #[test]
@@ -268,8 +292,8 @@ mod tests {
             channel_bytes: 2 * size_bytes,
             ..LaneLimits::default()
         });
-        board.open(LANE, None, 0);
-        board.open(other, None, 0);
+        board.open(LANE, &[]);
+        board.open(other, &[]);
         board.hand_on(LANE, EpochId(1), &chunk());
         board.hand_on(LANE, EpochId(2), &chunk());
         assert!(matches!(
@@ -280,6 +304,15 @@ mod tests {
         assert_eq!(board.receive(LANE, EpochId(1)), Receipt::Gap { written });
     }
 
+    #[test]
+    fn a_chunk_that_was_covered_before_it_is_handed_on_does_not_wait() {
+        let board = board();
+        board.covered(LANE, EpochId(4));
+        board.hand_on(LANE, EpochId(4), &chunk());
+        assert_eq!(board.waiting_bytes(LANE), 0);
+        assert!(board.are_covered([LANE]));
+    }
+
     /// Lost: the end of the run. A writer that crashed and was started again on the board wiped out
     /// that its reader had covered the lane; the reader, at its end, never said so again, and the
     /// writer waited for it for ever. Found by the simulation (seeds 4, 5, 9).
@@ -287,9 +320,9 @@ mod tests {
     fn a_writer_that_opens_its_lane_again_still_knows_what_is_covered() {
         let board = board();
         board.hand_on(LANE, EpochId(4), &chunk());
-        board.covered(LANE, EpochId(4), 1);
+        board.covered(LANE, EpochId(4));
         board.close(LANE);
-        board.open(LANE, Some(EpochId(4)), 0);
+        board.open(LANE, &[(EpochId(4), 1)]);
         assert!(board.are_covered([LANE]));
         assert!(!board.are_closed([LANE]));
     }
@@ -300,8 +333,8 @@ mod tests {
     fn a_reader_that_starts_again_does_not_uncover_its_lane() {
         let board = board();
         board.hand_on(LANE, EpochId(4), &chunk());
-        board.covered(LANE, EpochId(4), 1);
-        board.covered(LANE, EpochId(3), 0);
+        board.covered(LANE, EpochId(4));
+        board.covered(LANE, EpochId(3));
         assert!(board.are_covered([LANE]));
     }
 

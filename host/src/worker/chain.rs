@@ -6,6 +6,7 @@
 
 use crate::engine::call::{map_batches, transform_batch};
 use crate::engine::epoch::OpenEpoch;
+use crate::engine::hot_keys::{HotKey, HotKeys};
 use crate::engine::state::{BatchSlots, StateCache};
 use crate::engine::stream::{CallItems, InputMessages, StreamMessages, distribute, merge_by_root};
 use crate::guest::{Call, Computation, GuestError};
@@ -24,6 +25,8 @@ pub const CHAIN_BYTES_MAX: usize = 1 << 30;
 /// The transform of a job, if it has one, and its maps.
 pub struct Chain {
     transform: Option<(Node, StateCache)>,
+    /// The keys of the transform's input.
+    hot_keys: HotKeys,
     maps: Vec<Node>,
     limits: EpochLimits,
     /// The messages of each of the job's streams that the current batch led to.
@@ -91,6 +94,7 @@ impl Chain {
         };
         Chain {
             transform: transform.map(with_states),
+            hot_keys: HotKeys::default(),
             maps: maps.into_iter().map(Node::new).collect(),
             limits,
             streams: vec![StreamMessages::default(); streams.len()],
@@ -158,6 +162,11 @@ impl Chain {
         self.transform.as_mut().map(|(_, states)| states)
     }
 
+    /// The hot keys of the transform's input, if there is one.
+    pub fn hot_keys(&self) -> Option<Vec<HotKey>> {
+        self.transform.as_ref().map(|_| self.hot_keys.hottest())
+    }
+
     /// A source's records are the messages of the job's first stream.
     fn take_records(&mut self, input: InputMessages) {
         self.streams[0] = StreamMessages {
@@ -179,6 +188,7 @@ impl Chain {
             return Ok(None);
         };
         let (mut batch, items) = transform_batch(input);
+        self.hot_keys.add(&batch.keys, &batch.messages.keys);
         let slots = load_states(states, &batch, storage, partition)?;
         batch.states = states.columns(&slots, |bytes| epoch.add_state_read(bytes));
         // Watermark steps come with event time; until then every input stands at the beginning.

@@ -1,24 +1,24 @@
 //! THE loop. A job is one partition of a source or of a transform, with the maps chained behind
 //! it; it runs under a lease and moves on in epochs.
 //!
+//! While an epoch is made durable the job computes the next one, which sees its states. If the first
+//! is not decided both go with the job.
+//!
 //! **Invariant:** nothing leaves a job before the epoch that made it is committed (a sink that
 //! writes by itself, at least once, is the named exception), and no position moves without what
 //! follows from it. A job that meets an error ends; its successor goes on from the last commit.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::engine::epoch::{EpochIdentity, MessageName, OpenEpoch, SealedParts};
-use crate::engine::lane::KeptChunks;
 use crate::engine::stream::InputMessages;
 use crate::sink::{Sealed, SinkError, SinkMessage};
 use crate::source::SourceError;
-use crate::storage::rows::ChunkLimit;
-use crate::storage::{CommitOutcome, Storage, StorageError, rows};
-use crate::types::epoch::{EpochCommit, Head, LaneChunk, LaneTrim};
-use crate::types::ids::{EpochId, LaneId};
-use crate::types::key::{key_hash, partition_of};
+use crate::storage::{CommitOutcome, CommitTicket, Storage, StorageError, rows};
+use crate::types::epoch::{EpochCommit, LaneChunk};
+use crate::types::ids::EpochId;
+use crate::types::key::key_hash;
 use crate::types::lease::Lease;
 use crate::types::pipeline::EpochLimits;
 use crate::types::timestamp_runs::TimestampRuns;
@@ -26,16 +26,12 @@ use crate::worker::board::LaneBoard;
 use crate::worker::chain::{Chain, ChainError};
 use crate::worker::error::JobError;
 use crate::worker::input::ItemLocation;
+use crate::worker::input::lane::LaneCoverage;
 use crate::worker::input::lanes::LanesInput;
 use crate::worker::input::source::SourceInput;
+use crate::worker::output::LanesOutput;
 use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, StreamPlan};
-use crate::worker::progress::RunProgress;
-
-/// How many chunks of one lane are looked at at a time when its writer starts.
-const CHUNKS_RESTORED: ChunkLimit = ChunkLimit {
-    chunks: 1_024,
-    bytes: 16 << 20,
-};
+use crate::worker::progress::{EpochCounts, JobIdentity, JobProgress, RunProgress};
 
 /// One job, ready to run on a thread of its own.
 pub struct Job {
@@ -47,18 +43,27 @@ pub struct Job {
     chain: Chain,
     streams: Vec<StreamPlan>,
     sinks: Vec<SinkPlan>,
-    /// The lanes that the job writes, with the chunks of each that storage still keeps.
-    lanes_written: BTreeMap<LaneId, KeptChunks>,
+    /// The lanes that the job writes.
+    output: LanesOutput,
+    /// The epoch that storage is making durable.
+    submitted: Option<SubmittedEpoch>,
     storage: Arc<dyn Storage>,
     board: Arc<LaneBoard>,
-    progress: RunProgress,
+    progress: JobProgress,
     clock: Arc<dyn Clock>,
     /// Rows given to sinks in the open epoch.
     sink_rows: u64,
-    /// Whether the board knows that no chunk will follow.
-    is_closed: bool,
     /// Why the source can't be read on: told once what was read before it is committed.
     source_error: Option<SourceError>,
+}
+
+/// An epoch on its way, and what is to be said of it once it is committed.
+struct SubmittedEpoch {
+    epoch: EpochId,
+    ticket: CommitTicket,
+    chunks: Vec<LaneChunk>,
+    coverage: Vec<LaneCoverage>,
+    counts: EpochCounts,
 }
 
 /// Where a job's items come from.
@@ -94,7 +99,7 @@ pub struct JobContext {
     pub storage: Arc<dyn Storage>,
     /// What jobs tell each other about lanes.
     pub board: Arc<LaneBoard>,
-    /// Counters for those who watch.
+    /// What the jobs say of themselves, for those who watch.
     pub progress: RunProgress,
     /// The time of day, for what a transform creates.
     pub clock: Arc<dyn Clock>,
@@ -104,7 +109,7 @@ pub struct JobContext {
 /// announced before the first one is opened, so that every reader finds its lanes.
 pub struct AnnouncedJob {
     plan: JobPlan,
-    lanes_written: BTreeMap<LaneId, KeptChunks>,
+    output: LanesOutput,
     context: JobContext,
 }
 
@@ -115,15 +120,10 @@ impl AnnouncedJob {
     ///
     /// When storage fails.
     pub fn announce(plan: JobPlan, context: JobContext) -> Result<AnnouncedJob, StorageError> {
-        let mut lanes_written = BTreeMap::new();
-        for lane in plan.lanes_written() {
-            let (kept, size_bytes) = restore_chunks(&*context.storage, lane)?;
-            context.board.open(lane, kept.newest(), size_bytes);
-            lanes_written.insert(lane, kept);
-        }
+        let output = LanesOutput::announce(&plan, &*context.storage, &context.board)?;
         Ok(AnnouncedJob {
             plan,
-            lanes_written,
+            output,
             context,
         })
     }
@@ -138,17 +138,21 @@ impl AnnouncedJob {
         let head = context.storage.head(plan.lease.partition)?;
         let record = rows::read_epoch_record(&*context.storage, plan.lease.partition, head.epoch)?;
         tracing::debug!(job = plan.name, head = %head.epoch, "job opened");
+        let job = JobIdentity::of(&plan);
         let input = match plan.input {
             InputPlan::Source(source) => {
                 let partition = plan.lease.partition;
                 let position = rows::read_source_position(&*context.storage, partition)?;
                 let input = SourceInput::new(plan.name.clone(), source, position);
-                context.progress.source_opened(input.progress());
                 JobInput::Source(input)
             }
             InputPlan::Lanes(lanes) => {
                 JobInput::Lanes(LanesInput::open(&lanes, &*context.storage, &context.board)?)
             }
+        };
+        let source = match &input {
+            JobInput::Source(source) => Some(source.progress()),
+            JobInput::Lanes(_) => None,
         };
         Ok(Job {
             identity: EpochIdentity {
@@ -165,19 +169,19 @@ impl AnnouncedJob {
                 plan.limits,
                 plan.state_cache_bytes_max,
             ),
+            progress: context.progress.job_opened(job, source),
             name: plan.name,
             lease: plan.lease,
             limits: plan.limits,
             input,
             streams: plan.streams,
             sinks: plan.sinks,
-            lanes_written: self.lanes_written,
+            output: self.output,
+            submitted: None,
             storage: context.storage,
             board: context.board,
-            progress: context.progress,
             clock: context.clock,
             sink_rows: 0,
-            is_closed: false,
             source_error: None,
         })
     }
@@ -202,24 +206,32 @@ impl Job {
         }
     }
 
-    /// Runs one epoch, if there is anything to do. Never waits for another job.
+    /// Computes and submits one epoch, if there is anything to do; the one before it is committed then.
+    /// Never waits for another job.
     ///
     /// # Errors
     ///
     /// As [`Job::run`]. The job has ended then.
     pub fn step(&mut self) -> Result<JobStep, JobError> {
         if self.board.is_stopped() {
+            self.settle()?;
             return Ok(JobStep::Ended(JobEnd::Stopped));
         }
-        let lanes_written = self.lanes_written.keys().copied();
-        if self.board.full_lane(lanes_written).is_some() {
-            return Ok(JobStep::Idle);
+        if self.waits_for_room() {
+            return self.settle_or_idle();
         }
-        let mut epoch = OpenEpoch::new(self.identity, self.limits);
-        self.take_items(&mut epoch)?;
+        let mut epoch = self.open_epoch();
+        if let Err(error) = self.take_items(&mut epoch) {
+            // What failed may only have been computed because of an epoch that is not decided.
+            self.settle()?;
+            return Err(error);
+        }
         if epoch.input_rows() > 0 {
-            self.commit(epoch)?;
+            self.submit(epoch)?;
             return Ok(JobStep::Committed);
+        }
+        if self.submitted.is_some() {
+            return self.settle_or_idle();
         }
         if let Some(error) = self.source_error.take() {
             return Err(JobError::Source(error));
@@ -228,6 +240,21 @@ impl Job {
             true => self.finish(),
             false => Ok(JobStep::Idle),
         }
+    }
+
+    fn open_epoch(&self) -> OpenEpoch {
+        OpenEpoch::new(self.identity, self.limits, self.output.ids())
+    }
+
+    /// Whether a lane that the job writes is full; those who watch are told.
+    fn waits_for_room(&self) -> bool {
+        let full = self.output.full_lane(&self.board);
+        if self.progress.waits_for(full)
+            && let Some(lane) = full
+        {
+            tracing::debug!(%lane, "lane full");
+        }
+        full.is_some()
     }
 
     /// Takes items in order and runs them, batch by batch, until the epoch is full or there is
@@ -290,19 +317,15 @@ impl Job {
             let (stream, messages) = (&self.streams[place], self.chain.stream(place));
             let index = epoch.next_message_index();
             let alignment = epoch.align(times.get(messages.roots[at] as usize));
-            for partitions in &stream.readers {
-                let key_hash = key_hash(messages.keys.get(at));
-                let lane = LaneId {
-                    producer: partition,
-                    stream: stream.id,
-                    reader: partitions[partition_of(key_hash, partitions.len())],
-                };
+            if self.output.is_read(place) {
                 let name = MessageName {
                     index,
-                    key_hash,
+                    key_hash: key_hash(messages.keys.get(at)),
                     alignment,
                 };
-                epoch.send(lane, name, messages, at);
+                for lane in self.output.route(place, name.key_hash) {
+                    epoch.send(lane, name, messages, at);
+                }
             }
             for sink in &stream.sinks {
                 self.sink_rows += 1;
@@ -336,29 +359,61 @@ impl Job {
         }
     }
 
-    /// Commits the epoch and, once it is durable, tells those who wait for it.
-    fn commit(&mut self, epoch: OpenEpoch) -> Result<(), JobError> {
-        let (epoch_id, rows) = (epoch.id(), epoch.input_rows() as u64);
-        let parts = self.seal_parts()?;
+    /// Hands the epoch to storage, as soon as the one before it is committed.
+    fn submit(&mut self, epoch: OpenEpoch) -> Result<(), JobError> {
+        let input_messages = epoch.input_rows() as u64;
+        let (parts, coverage) = self.seal_parts()?;
         let commit = epoch.seal(parts);
-        let chunks = commit.chunks.clone();
-        let trims = commit.trims.clone();
-        let messages = commit.record.output_count;
-        self.decide(commit)?;
-        tracing::debug!(epoch = %epoch_id, rows, messages, "epoch committed");
-        self.deliver(epoch_id, rows, messages, &chunks, &trims);
+        self.settle()?;
+        let counts = EpochCounts {
+            input_messages,
+            output_messages: commit.record.output_count,
+            sink_rows: std::mem::take(&mut self.sink_rows),
+            source_bytes: match &mut self.input {
+                JobInput::Source(source) => source.bytes_advanced(),
+                JobInput::Lanes(_) => 0,
+            },
+        };
+        self.submitted = Some(self.hand_over(commit, coverage, counts));
+        if let Some(states) = self.chain.states() {
+            states.shrink(1);
+        }
+        if let Some(hot_keys) = self.chain.hot_keys() {
+            self.progress.hot_keys(hot_keys);
+        }
         Ok(())
     }
 
-    /// Everything that the epoch commits beside its messages.
-    fn seal_parts(&mut self) -> Result<SealedParts, JobError> {
+    fn hand_over(
+        &mut self,
+        commit: EpochCommit,
+        coverage: Vec<LaneCoverage>,
+        counts: EpochCounts,
+    ) -> SubmittedEpoch {
+        let (epoch, chunks) = (commit.epoch, commit.chunks.clone());
+        self.identity.epoch = epoch.next();
+        self.identity.alignment = commit.record.alignment;
+        self.output.submitted(&chunks);
+        SubmittedEpoch {
+            epoch,
+            ticket: self.storage.submit_epoch(self.lease, commit),
+            chunks,
+            coverage,
+            counts,
+        }
+    }
+
+    /// Everything that the epoch commits beside its messages, and what lanes' writers are to be told
+    /// then.
+    fn seal_parts(&mut self) -> Result<(SealedParts, Vec<LaneCoverage>), JobError> {
         let mut parts = SealedParts {
-            trims: self.trims(),
+            trims: self.output.take_trims(&self.board),
             ..SealedParts::default()
         };
-        match &self.input {
-            JobInput::Source(source) => parts.source_position = Some(source.position()),
-            JobInput::Lanes(lanes) => parts.frontiers = lanes.advances(),
+        let mut coverage = Vec::new();
+        match &mut self.input {
+            JobInput::Source(source) => parts.source_position = Some(source.seal()),
+            JobInput::Lanes(lanes) => (parts.frontiers, coverage) = lanes.seal(),
         }
         if let Some(states) = self.chain.states() {
             parts.states = states.take_changes();
@@ -373,67 +428,46 @@ impl Job {
                 Err(error) => return Err(self.sink_failed(place, error)),
             }
         }
-        Ok(parts)
+        Ok((parts, coverage))
     }
 
-    /// The chunks that every reader has passed.
-    fn trims(&self) -> Vec<LaneTrim> {
-        let of_lane = |(lane, kept): (&LaneId, &KeptChunks)| -> Vec<LaneTrim> {
-            let covered = self.board.covered_up_to(*lane);
-            kept.trimmable(covered)
-                .map(|epoch| LaneTrim { lane: *lane, epoch })
-                .collect()
+    /// Waits until the submitted epoch is decided, if there is one; once it is, hands its chunks on, tells
+    /// writers how far their lanes are read, and counts.
+    fn settle(&mut self) -> Result<(), JobError> {
+        let Some(submitted) = self.submitted.take() else {
+            return Ok(());
         };
-        self.lanes_written.iter().flat_map(of_lane).collect()
+        let epoch = submitted.epoch;
+        match submitted.ticket.wait()? {
+            CommitOutcome::Committed(_) => {}
+            CommitOutcome::Refused(refusal) => return Err(JobError::Refused(refusal)),
+            CommitOutcome::Unknown => {
+                return Err(JobError::OutcomeUnknown {
+                    partition: self.lease.partition,
+                    epoch,
+                });
+            }
+        }
+        let EpochCounts {
+            input_messages,
+            output_messages,
+            ..
+        } = submitted.counts;
+        tracing::debug!(%epoch, input_messages, output_messages, "epoch committed");
+        self.output.committed(epoch, &submitted.chunks, &self.board);
+        let coverage = submitted.coverage.into_iter();
+        coverage.for_each(|lane| lane.tell(&self.board));
+        self.progress.epoch_committed(submitted.counts);
+        Ok(())
     }
 
-    fn decide(&mut self, commit: EpochCommit) -> Result<Head, JobError> {
-        let (epoch, alignment) = (commit.epoch, commit.record.alignment);
-        match self.storage.commit_epoch(self.lease, commit)? {
-            CommitOutcome::Committed(head) => {
-                self.identity.epoch = head.epoch.next();
-                self.identity.alignment = alignment;
-                Ok(head)
-            }
-            CommitOutcome::Refused(refusal) => Err(JobError::Refused(refusal)),
-            CommitOutcome::Unknown => Err(JobError::OutcomeUnknown {
-                partition: self.lease.partition,
-                epoch,
-            }),
+    /// There is nothing to compute: sees the submitted epoch committed, if there is one.
+    fn settle_or_idle(&mut self) -> Result<JobStep, JobError> {
+        if self.submitted.is_none() {
+            return Ok(JobStep::Idle);
         }
-    }
-
-    /// After the commit: hands chunks on, tells writers how far their lanes are read, counts.
-    fn deliver(
-        &mut self,
-        epoch: EpochId,
-        rows: u64,
-        messages: u64,
-        chunks: &[LaneChunk],
-        trims: &[LaneTrim],
-    ) {
-        for LaneChunk { lane, messages, .. } in chunks {
-            self.lanes_written.entry(*lane).or_default().push(epoch);
-            self.board.hand_on(*lane, epoch, messages);
-        }
-        for trim in trims {
-            self.lanes_written
-                .entry(trim.lane)
-                .or_default()
-                .trimmed(trim.epoch);
-        }
-        match &mut self.input {
-            JobInput::Source(source) => {
-                source.committed();
-                self.progress.source_advanced(rows, source.bytes_advanced());
-            }
-            JobInput::Lanes(lanes) => lanes.committed(&self.board),
-        }
-        if let Some(states) = self.chain.states() {
-            states.shrink();
-        }
-        self.progress
-            .epoch_committed(messages, std::mem::take(&mut self.sink_rows));
+        self.settle()?;
+        Ok(JobStep::Committed)
     }
 
     fn input_is_ended(&self) -> bool {
@@ -445,21 +479,17 @@ impl Job {
 
     /// The input is at its end: once the readers have taken everything, removes it.
     fn finish(&mut self) -> Result<JobStep, JobError> {
-        if !std::mem::replace(&mut self.is_closed, true) {
-            for lane in self.lanes_written.keys() {
-                self.board.close(*lane);
-            }
-        }
-        if !self.board.are_covered(self.lanes_written.keys().copied()) {
+        self.output.close(&self.board);
+        if !self.output.are_covered(&self.board) {
             return Ok(JobStep::Idle);
         }
-        let has_chunks = self.lanes_written.values().any(|kept| !kept.is_empty());
         let has_moved = match &self.input {
             JobInput::Source(source) => source.has_moved(),
             JobInput::Lanes(_) => false,
         };
-        if has_chunks || has_moved {
-            self.commit(OpenEpoch::new(self.identity, self.limits))?;
+        if self.output.has_chunks() || has_moved {
+            self.submit(self.open_epoch())?;
+            self.settle()?;
         }
         Ok(JobStep::Ended(JobEnd::Finished))
     }
@@ -468,24 +498,6 @@ impl Job {
         JobError::Sink {
             sink: self.sinks[place].name.clone(),
             source: error,
-        }
-    }
-}
-
-/// The chunks of a lane that earlier runs left, and their size in bytes.
-fn restore_chunks(storage: &dyn Storage, lane: LaneId) -> Result<(KeptChunks, u64), StorageError> {
-    let (mut epochs, mut size_bytes) = (Vec::new(), 0);
-    loop {
-        let from = epochs
-            .last()
-            .map_or(EpochId::NONE, |last: &EpochId| last.next());
-        let chunks = rows::read_chunks(storage, lane, from, CHUNKS_RESTORED)?;
-        if chunks.is_empty() {
-            return Ok((KeptChunks::restored(epochs), size_bytes));
-        }
-        for (epoch, chunk) in chunks {
-            epochs.push(epoch);
-            size_bytes += chunk.size_bytes() as u64;
         }
     }
 }

@@ -8,8 +8,10 @@ pub mod cut_audit;
 pub mod error;
 pub mod input;
 pub mod job;
+mod output;
 pub mod plan;
 pub mod progress;
+pub mod reading;
 
 use std::sync::Arc;
 use std::thread;
@@ -66,7 +68,7 @@ impl Worker {
         };
         let mut announced = Vec::with_capacity(plans.len());
         for plan in plans {
-            let name = plan.name.clone();
+            let name = plan.label();
             announced.push((name, AnnouncedJob::announce(plan, context.clone())?));
         }
         let mut jobs = Vec::with_capacity(announced.len());

@@ -14,6 +14,8 @@ use crate::types::pipeline::EpochLimits;
 pub struct JobPlan {
     /// The source or transform that the job is a partition of.
     pub name: String,
+    /// Which of its partitions.
+    pub place: PartitionPlace,
     /// The right to commit for the partition.
     pub lease: Lease,
     /// Number of the deployment in force.
@@ -32,6 +34,39 @@ pub struct JobPlan {
     pub streams: Vec<StreamPlan>,
     /// The sinks that the job feeds.
     pub sinks: Vec<SinkPlan>,
+}
+
+/// Which of the partitions of a source or transform.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartitionPlace {
+    /// From 0.
+    pub index: u32,
+    /// How many there are.
+    pub count: u32,
+}
+
+impl PartitionPlace {
+    /// The place of partition `index` of `count`.
+    ///
+    /// # Panics
+    ///
+    /// When there are more than 4 Gi of them; a source or transform may have a few hundred.
+    pub fn new(index: usize, count: usize) -> PartitionPlace {
+        let number = |number: usize| u32::try_from(number).expect("partitions are few");
+        PartitionPlace {
+            index: number(index),
+            count: number(count),
+        }
+    }
+
+    /// What a partition of `name` is called: by the name alone where it is the only one, else
+    /// `name[index]`.
+    pub fn label(self, name: &str) -> String {
+        match self.count {
+            1 => name.to_owned(),
+            _ => format!("{name}[{}]", self.index),
+        }
+    }
 }
 
 /// Where a job's items come from.
@@ -102,6 +137,11 @@ pub struct SinkPlan {
 }
 
 impl JobPlan {
+    /// What the job is called.
+    pub fn label(&self) -> String {
+        self.place.label(&self.name)
+    }
+
     /// Every lane that the job writes.
     pub fn lanes_written(&self) -> Vec<LaneId> {
         let lane = |stream: &StreamPlan, reader: &PartitionId| LaneId {

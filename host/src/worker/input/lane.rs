@@ -12,7 +12,7 @@ use crate::engine::merge::{InputLead, Priority};
 use crate::storage::rows::{self, ChunkLimit};
 use crate::storage::{Storage, StorageError};
 use crate::types::epoch::{ChunkMessages, FrontierAdvance};
-use crate::types::ids::EpochId;
+use crate::types::ids::{EpochId, LaneId};
 use crate::worker::board::LaneBoard;
 use crate::worker::channel::Receipt;
 use crate::worker::plan::LanePlan;
@@ -22,8 +22,8 @@ pub(super) struct LaneInput {
     pub(super) plan: LanePlan,
     /// Behind the last message handed out.
     frontier: Frontier,
-    /// The frontier of the last commit.
-    committed: Frontier,
+    /// The frontier that the last epoch commits.
+    sealed: Frontier,
     /// Chunks at hand, the first one in use.
     chunks: VecDeque<(EpochId, Arc<ChunkMessages>)>,
     /// The next message of the first chunk.
@@ -32,8 +32,6 @@ pub(super) struct LaneInput {
     read: EpochId,
     /// The newest epoch whose chunk has been handed out whole.
     finished: EpochId,
-    /// Bytes of chunks finished since the last commit.
-    finished_bytes: u64,
 }
 
 /// Some messages of one chunk, in the order of the lane.
@@ -59,12 +57,11 @@ impl LaneInput {
         Ok(LaneInput {
             plan,
             frontier,
-            committed: frontier,
+            sealed: frontier,
             chunks: VecDeque::new(),
             next: 0,
             read: before,
             finished: before,
-            finished_bytes: 0,
         })
     }
 
@@ -78,7 +75,7 @@ impl LaneInput {
     ) -> Result<(), StorageError> {
         while self.chunks.is_empty() {
             match board.receive(self.plan.lane, self.read) {
-                Receipt::Chunk(epoch, chunk) => self.take_in(epoch, chunk, lead),
+                Receipt::Chunk(epoch, chunk) => self.take_in(epoch, chunk, board, lead),
                 Receipt::UpToDate => return Ok(()),
                 Receipt::Gap { written } => {
                     let from = self.read.next();
@@ -88,7 +85,7 @@ impl LaneInput {
                         self.read = written;
                     }
                     for (epoch, chunk) in chunks {
-                        self.take_in(epoch, Arc::new(chunk), lead);
+                        self.take_in(epoch, Arc::new(chunk), board, lead);
                     }
                 }
             }
@@ -96,12 +93,20 @@ impl LaneInput {
         Ok(())
     }
 
-    /// Takes a chunk in, without what the frontier has passed: duplicates, found after a restart.
-    fn take_in(&mut self, epoch: EpochId, chunk: Arc<ChunkMessages>, lead: &mut InputLead) {
+    /// Takes a chunk in, without what the frontier has passed: duplicates, found after a restart. The
+    /// frontier is committed then, so the writer of a chunk that is passed whole is told at once.
+    fn take_in(
+        &mut self,
+        epoch: EpochId,
+        chunk: Arc<ChunkMessages>,
+        board: &LaneBoard,
+        lead: &mut InputLead,
+    ) {
         let passed = self.frontier.passed(epoch, &chunk);
         self.read = epoch;
         if passed == chunk.len() {
-            self.count_finished(epoch, &chunk);
+            self.finished = epoch;
+            self.coverage().tell(board);
             return;
         }
         if self.chunks.is_empty() {
@@ -160,7 +165,7 @@ impl LaneInput {
         if self.next == chunk.len() {
             self.chunks.pop_front();
             self.next = 0;
-            self.count_finished(epoch, &chunk);
+            self.finished = epoch;
         }
         LaneRun {
             epoch,
@@ -169,32 +174,42 @@ impl LaneInput {
         }
     }
 
-    fn count_finished(&mut self, epoch: EpochId, chunk: &ChunkMessages) {
-        self.finished = epoch;
-        self.finished_bytes += chunk.size_bytes() as u64;
-    }
-
-    /// The frontier, if it has moved since the last commit.
-    pub(super) fn advance(&self) -> Option<FrontierAdvance> {
-        (self.frontier != self.committed).then_some(FrontierAdvance {
+    /// The frontier for an epoch to commit, if it has moved since the last one, and what the lane's
+    /// writer is to be told then.
+    pub(super) fn seal(&mut self) -> Option<(FrontierAdvance, LaneCoverage)> {
+        if self.frontier == self.sealed {
+            return None;
+        }
+        self.sealed = self.frontier;
+        let advance = FrontierAdvance {
             lane: self.plan.lane,
             epoch: self.frontier.epoch,
             index: self.frontier.index,
-        })
+        };
+        Some((advance, self.coverage()))
     }
 
-    /// What was handed out is committed: tells the lane's writer.
-    pub(super) fn committed(&mut self, board: &LaneBoard) {
-        if self.frontier != self.committed {
-            self.committed = self.frontier;
-            self.tell_finished(board);
+    /// How far the lane is read.
+    pub(super) fn coverage(&self) -> LaneCoverage {
+        LaneCoverage {
+            lane: self.plan.lane,
+            covered: self.finished,
         }
     }
+}
 
-    /// Tells the lane's writer how far the lane is read.
-    pub(super) fn tell_finished(&mut self, board: &LaneBoard) {
-        let size_bytes = std::mem::take(&mut self.finished_bytes);
-        board.covered(self.plan.lane, self.finished, size_bytes);
+/// How far a lane is read, for its writer.
+#[derive(Debug, Clone, Copy)]
+pub struct LaneCoverage {
+    lane: LaneId,
+    /// The newest epoch whose chunk, and all before it, was read to the end.
+    covered: EpochId,
+}
+
+impl LaneCoverage {
+    /// Tells the writer, once it is committed.
+    pub fn tell(self, board: &LaneBoard) {
+        board.covered(self.lane, self.covered);
     }
 }
 

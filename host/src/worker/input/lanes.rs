@@ -13,7 +13,7 @@ use crate::types::epoch::FrontierAdvance;
 use crate::types::ids::MessageId;
 use crate::worker::board::LaneBoard;
 use crate::worker::input::ItemLocation;
-use crate::worker::input::lane::{LaneInput, LaneRun};
+use crate::worker::input::lane::{LaneCoverage, LaneInput, LaneRun};
 use crate::worker::plan::LanePlan;
 
 /// How many bytes of messages a job reads from storage ahead, all its lanes together. Of each lane
@@ -67,7 +67,7 @@ impl LanesInput {
             let mut lane = LaneInput::open(*plan, storage)?;
             let lead = &mut leads[usize::from(plan.input)];
             lane.load(storage, board, read_ahead, lead)?;
-            lane.tell_finished(board);
+            lane.coverage().tell(board);
             lanes.push(lane);
         }
         Ok(LanesInput {
@@ -163,16 +163,10 @@ impl LanesInput {
         })
     }
 
-    /// The frontiers that have moved since the last commit.
-    pub fn advances(&self) -> Vec<FrontierAdvance> {
-        self.lanes.iter().filter_map(LaneInput::advance).collect()
-    }
-
-    /// The frontiers were committed: tells the lanes' writers.
-    pub fn committed(&mut self, board: &LaneBoard) {
-        for lane in &mut self.lanes {
-            lane.committed(board);
-        }
+    /// The frontiers that have moved since the last epoch, for the next one to commit, and what
+    /// the lanes' writers are to be told then.
+    pub fn seal(&mut self) -> (Vec<FrontierAdvance>, Vec<LaneCoverage>) {
+        self.lanes.iter_mut().filter_map(LaneInput::seal).unzip()
     }
 
     /// Whether everything that can come in this run has been read.

@@ -14,15 +14,15 @@ pub struct SourceInput {
     records: SourceRecords,
     ended: bool,
     progress: SourceProgress,
-    /// The position of the last commit, of this or an earlier run.
-    committed: Option<Vec<u8>>,
+    /// The position that the last epoch commits, of this or an earlier run.
+    sealed: Option<Vec<u8>>,
 }
 
 impl SourceInput {
     /// Reads on from where the source stands; `committed` is the position in storage.
     pub fn new(name: String, source: Box<dyn Source>, committed: Option<Vec<u8>>) -> SourceInput {
         SourceInput {
-            committed,
+            sealed: committed,
             progress: source.progress(),
             name,
             source,
@@ -65,19 +65,21 @@ impl SourceInput {
     }
 
     /// The position behind the last record, encoded.
-    pub fn position(&self) -> Vec<u8> {
+    fn position(&self) -> Vec<u8> {
         self.source.position()
     }
 
-    /// Whether the position differs from the committed one: also that of a source without records
-    /// which was never read before, or was started over.
-    pub fn has_moved(&self) -> bool {
-        self.committed.as_ref() != Some(&self.position())
+    /// The position, for an epoch to commit.
+    pub fn seal(&mut self) -> Vec<u8> {
+        let position = self.position();
+        self.sealed = Some(position.clone());
+        position
     }
 
-    /// The position was committed.
-    pub fn committed(&mut self) {
-        self.committed = Some(self.position());
+    /// Whether the position differs from the one that was sealed last: also that of a source without records
+    /// which was never read before, or was started over.
+    pub fn has_moved(&self) -> bool {
+        self.sealed.as_ref() != Some(&self.position())
     }
 
     /// How many bytes the source has moved on by since this was last asked.
