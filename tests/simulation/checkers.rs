@@ -1,12 +1,18 @@
 //! The checkers: what must hold of everything that was ever decided.
 //!
-//! - **Inputs**: each input of a job is in exactly one decided epoch, and those of one source or lane
-//!   in their order. A job's witness sink tells what it took, in order; what it should have taken
-//!   is what the model says its producers sent.
-//! - **State**: what storage holds for each key is what the model comes to over the same inputs.
+//! - **Inputs**: each input of a source or transform is in exactly one decided epoch, of the
+//!   partition that has its key. Those of one producer come in their order: all that one partition
+//!   takes, and all of one key, whichever partitions have it. A witness sink tells what jobs took, in
+//!   order; what they should have taken is what the model says their producers sent.
+//! - **State**: what storage holds for each key is what the model comes to over the same inputs, in
+//!   the partition that has the key and nowhere else.
+//! - **Lineage**: what goes back to records of one source in order, through the same computations and
+//!   under the same keys, comes in that order wherever it goes (R4).
 //! - **Sinks**: a file holds the rows of each job that feeds it without gap, repetition or
 //!   reordering.
 //! - **Order**: see [`crate::order`].
+//! - **Merge**: see [`crate::merge`].
+//! - **Backpressure**: see [`crate::backpressure`].
 //! - **Progress**: undisturbed, a run comes to its end, and leaves its lanes empty; no chunk is
 //!   trimmed twice.
 //!
@@ -18,13 +24,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use guest_behaviours::trace;
 use tidelock::storage::rows;
-use tidelock::types::ids::SinkFileId;
+use tidelock::types::epoch::EpochCommit;
+use tidelock::types::ids::{PartitionId, SinkFileId};
 
-use crate::deployment::{Deployment, JobPlace};
+use crate::backpressure;
+use crate::deployment::Deployment;
 use crate::graph::{Graph, Head, Shape};
-use crate::model::{JobModel, Message};
+use crate::layouts::Layouts;
+use crate::merge;
+use crate::model::{Message, ShapeModel};
 use crate::order;
 use crate::record_source::{SourceLength, record};
+use crate::sequence::{Sequence, Taken, Takings};
 use crate::storage::{Decided, SimulatedStorage};
 
 /// More states of one partition than a run can make.
@@ -39,8 +50,14 @@ pub(crate) enum Checker {
     State,
     /// Sinks without gap, repetition or reordering.
     Sinks,
+    /// Equal lineage, equal order.
+    Lineage,
     /// Messages stand in the order of their streams.
     Order,
+    /// Messages of several lanes are taken in the order of their priorities.
+    Merge,
+    /// A reader that falls behind stops its writers at the bound.
+    Backpressure,
     /// A run comes to its end.
     Progress,
     /// Nothing panics.
@@ -69,6 +86,8 @@ pub(crate) struct Evidence<'e> {
     pub(crate) graph: &'e Graph,
     /// Its numbers.
     pub(crate) deployment: &'e Deployment,
+    /// Every partition that it ever had.
+    pub(crate) layouts: &'e Layouts,
     /// The store after a run.
     pub(crate) storage: &'e SimulatedStorage,
     /// How many records each source has.
@@ -77,39 +96,40 @@ pub(crate) struct Evidence<'e> {
     pub(crate) is_finished: bool,
 }
 
-/// What must have come by one source or lane, in order.
-struct Sequence<'m> {
-    name: String,
-    messages: Vec<&'m Message>,
-}
-
 /// Judges everything that was ever decided in the store.
 pub(crate) fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let decided = evidence.storage.decided();
-    let mut models: BTreeMap<JobPlace, JobModel<'_>> = BTreeMap::new();
-    for place in evidence.graph.places() {
-        let shape = &evidence.graph.shapes[place.shape];
+    let mut models: Vec<ShapeModel<'_>> = Vec::new();
+    for (at, shape) in evidence.graph.shapes.iter().enumerate() {
         let records = evidence.records(shape);
         let sent = match shape.head {
             Head::Source(source) => vec![Sequence {
                 name: format!("source s{source}"),
                 messages: records.iter().collect(),
             }],
-            Head::Transform(at) => evidence.sent_to(at, place.partition, &models),
+            Head::Transform(transform) => evidence.sent_to(transform, &models),
         };
-        let taken = evidence.witnessed(place, &decided);
-        let mut found = Found::new(Checker::Inputs, evidence.name(place), "took");
-        let inputs = found.compare(&sent, &taken, evidence.is_finished);
-        findings.extend(found.findings);
+        let name = evidence.graph.head_name(shape.head);
+        let mut takings = Takings::new(Checker::Inputs, format!("{name} took"));
+        let taken = evidence.witnessed(at, &decided);
+        let inputs = takings.compare(&sent, &taken, evidence.is_finished);
+        findings.extend(takings.findings);
         let streams = (evidence.deployment).streams_in_order(evidence.graph, shape);
-        let mut model = JobModel::new(evidence.graph, shape, streams);
-        inputs.into_iter().for_each(|input| model.take(input));
-        findings.extend(evidence.compare_states(place, &model));
-        models.insert(place, model);
+        let mut model = ShapeModel::new(evidence.graph, shape, streams);
+        for (partition, input) in inputs {
+            if let Some(partition) = partition {
+                findings.extend(evidence.check_owner(partition, input));
+                model.take(partition, input);
+            }
+        }
+        findings.extend(evidence.compare_states(at, &model));
+        models.push(model);
     }
     findings.extend(evidence.compare_sinks(&models));
-    findings.extend(order::judge(evidence.graph, evidence.deployment, &decided));
+    findings.extend(order::judge(evidence, &decided));
+    findings.extend(merge::judge(evidence, &decided));
+    findings.extend(backpressure::judge(evidence, &decided));
     findings.extend(trimmed_twice(&decided));
     if evidence.is_finished {
         findings.extend(evidence.chunks_left());
@@ -118,9 +138,11 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 impl Evidence<'_> {
-    fn name(&self, place: JobPlace) -> String {
+    /// The name of a partition, for people.
+    pub(crate) fn name(&self, partition: PartitionId) -> String {
+        let place = self.layouts.place(partition);
         let head = self.graph.head_name(self.graph.shapes[place.shape].head);
-        format!("{head}[{}]", place.partition)
+        format!("{head}[{} of layout {}]", place.index, place.layout)
     }
 
     fn records(&self, shape: &Shape) -> Vec<Message> {
@@ -130,92 +152,97 @@ impl Evidence<'_> {
         let record = |number| Message {
             key: Vec::new(),
             payload: record(source, number),
+            lineage: self.graph.source_name(source).into_bytes(),
         };
         let count = self.sources[source].records();
         (0..count).map(record).collect()
     }
 
-    /// What the models of its producers sent to a partition of a transform.
-    fn sent_to<'m>(
-        &self,
-        transform: usize,
-        partition: usize,
-        models: &'m BTreeMap<JobPlace, JobModel<'_>>,
-    ) -> Vec<Sequence<'m>> {
-        let mut sequences = Vec::new();
-        for (producer, model) in models {
-            for ((stream, reader, at), messages) in &model.lanes {
-                if (*reader, *at) == (transform, partition) {
-                    let stream = self.graph.stream_name(*stream);
-                    sequences.push(Sequence {
-                        name: format!("stream {stream} of {}", self.name(*producer)),
-                        messages: messages.iter().collect(),
-                    });
-                }
-            }
-        }
-        sequences
+    /// What the models of its producers sent to a transform.
+    fn sent_to<'m>(&self, transform: usize, models: &'m [ShapeModel<'_>]) -> Vec<Sequence<'m>> {
+        let sent = models.iter().flat_map(|model| &model.sent);
+        sent.filter(|((_, _, reader), _)| *reader == transform)
+            .map(|((producer, stream, _), messages)| Sequence {
+                name: format!(
+                    "stream {} of {}",
+                    self.graph.stream_name(*stream),
+                    self.name(*producer)
+                ),
+                messages: messages.iter().collect(),
+            })
+            .collect()
     }
 
-    fn sink_file(&self, sink: usize) -> SinkFileId {
+    fn check_owner(&self, partition: PartitionId, input: &Message) -> Option<Finding> {
+        let owns = self.layouts.place(partition).owns(&input.key);
+        (!owns).then(|| Finding {
+            checker: Checker::Inputs,
+            text: format!(
+                "{} took {}, whose key {} is not its own",
+                self.name(partition),
+                input.payload.escape_ascii(),
+                input.key.escape_ascii()
+            ),
+        })
+    }
+
+    pub(crate) fn sink_file(&self, sink: usize) -> SinkFileId {
         let name = self.graph.sink_name(sink);
         let file = self.deployment.sink_file(&name, self.storage);
         file.expect("the store is sound between two runs")
     }
 
-    /// What a job took, by the rows that its decided epochs gave to its witness, each with its epoch.
-    fn witnessed(&self, place: JobPlace, decided: &[Decided]) -> Vec<(Vec<u8>, String)> {
-        let partition = self.deployment.partition(self.graph, place);
-        let witness = self.sink_file(place.shape);
-        let head = self.graph.shapes[place.shape].head;
+    /// What the jobs of a shape took, by the rows that their decided epochs gave to the witness.
+    fn witnessed(&self, shape: usize, decided: &[Decided]) -> Vec<Taken> {
+        let witness = self.sink_file(shape);
+        let is_transform = matches!(self.graph.shapes[shape].head, Head::Transform(_));
         let mut taken = Vec::new();
-        let commits = decided.iter().map(|one| &one.commit);
-        for commit in commits.filter(|commit| commit.partition == partition) {
-            for append in commit
-                .appends
-                .iter()
-                .filter(|append| append.file == witness)
-            {
-                for row in lines(&append.bytes) {
-                    // A source's witness shows the record, a transform's the answer to a message.
-                    let input = match head {
-                        Head::Transform(_) => row.rsplitn(2, |byte| *byte == b'/').last(),
-                        Head::Source(_) => Some(row),
-                    };
-                    let input = input.unwrap_or(row);
-                    taken.push((input.to_vec(), format!("in epoch {}", commit.epoch)));
-                }
+        for Decided { commit, .. } in decided {
+            if self.layouts.place(commit.partition).shape != shape {
+                continue;
+            }
+            for payload in witnessed(commit, witness, is_transform) {
+                taken.push(Taken {
+                    payload,
+                    partition: Some(commit.partition),
+                    place: format!("in epoch {} of {}", commit.epoch, commit.partition),
+                });
             }
         }
         taken
     }
 
-    fn compare_states(&self, place: JobPlace, model: &JobModel<'_>) -> Vec<Finding> {
-        let partition = self.deployment.partition(self.graph, place);
+    fn compare_states(&self, shape: usize, model: &ShapeModel<'_>) -> Vec<Finding> {
+        let name = self.graph.head_name(self.graph.shapes[shape].head);
+        let in_force = self.layouts.in_force(shape);
         let mut findings = Vec::new();
-        let keys: BTreeSet<&[u8]> = model.tallies.keys().map(Vec::as_slice).collect();
         for (at, state) in trace::STATES.into_iter().enumerate() {
-            let stored = rows::scan_states(self.storage, partition, state, b"", STATES_MAX);
-            let stored: BTreeMap<Vec<u8>, Vec<u8>> = match stored {
-                Ok(page) => page.rows.into_iter().collect(),
-                Err(error) => {
-                    findings.push(state_finding(format!("states can't be read: {error}")));
-                    continue;
+            let mut stored: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+            for partition in self.layouts.partitions(shape) {
+                let page = rows::scan_states(self.storage, partition, state, b"", STATES_MAX);
+                let page = page.expect("the store is sound between two runs");
+                for (key, value) in page.rows {
+                    let owns = self.layouts.place(partition).owns(&key);
+                    if !owns || !in_force.contains(&partition) {
+                        findings.push(state_finding(format!(
+                            "{} has {state} of {}, which is not its own",
+                            self.name(partition),
+                            key.escape_ascii()
+                        )));
+                    }
+                    stored.insert(key, value);
                 }
-            };
-            let all = keys.iter().copied().chain(stored.keys().map(Vec::as_slice));
-            for key in all.collect::<BTreeSet<_>>() {
-                let expected = model
-                    .tallies
-                    .get(key)
-                    .map(|tally| tally.to_states()[at].clone());
+            }
+            let keys = model.tallies.keys().chain(stored.keys());
+            for key in keys.collect::<BTreeSet<_>>() {
+                let tally = model.tallies.get(key);
                 // An empty value is none: its row must be gone.
+                let expected = tally.map(|tally| tally.to_states()[at].clone());
                 let expected = expected.filter(|value| !value.is_empty());
                 let found = stored.get(key).cloned();
                 if expected != found {
                     findings.push(state_finding(format!(
-                        "{}: {state} of {} is {found:?}, the model has {expected:?}",
-                        self.name(place),
+                        "{name}: {state} of {} is {found:?}, the model has {expected:?}",
                         key.escape_ascii()
                     )));
                 }
@@ -224,32 +251,29 @@ impl Evidence<'_> {
         findings
     }
 
-    fn compare_sinks(&self, models: &BTreeMap<JobPlace, JobModel<'_>>) -> Vec<Finding> {
+    fn compare_sinks(&self, models: &[ShapeModel<'_>]) -> Vec<Finding> {
         let mut findings = Vec::new();
         for sink in 0..self.graph.sinks.len() {
-            let mut fed: Vec<(String, Vec<Message>)> = Vec::new();
-            for (place, model) in models {
-                let rows = model.rows.get(&sink).into_iter().flatten();
-                let message = |row: &Vec<u8>| Message {
-                    key: Vec::new(),
-                    payload: row.clone(),
-                };
-                fed.push((self.name(*place), rows.map(message).collect()));
-            }
-            let given: Vec<Sequence<'_>> = (fed.iter())
-                .map(|(name, rows)| Sequence {
-                    name: name.clone(),
+            let rows = models.iter().flat_map(|model| &model.rows);
+            let given: Vec<Sequence<'_>> = rows
+                .filter(|((_, of), _)| *of == sink)
+                .map(|((partition, _), rows)| Sequence {
+                    name: self.name(*partition),
                     messages: rows.iter().collect(),
                 })
                 .collect();
             let bytes = self.storage.sink_bytes(self.sink_file(sink));
-            let written: Vec<(Vec<u8>, String)> = (lines(&bytes).enumerate())
-                .map(|(at, row)| (row.to_vec(), format!("in line {}", at + 1)))
+            let written: Vec<Taken> = (lines(&bytes).enumerate())
+                .map(|(at, row)| Taken {
+                    payload: row.to_vec(),
+                    partition: None,
+                    place: format!("in line {}", at + 1),
+                })
                 .collect();
-            let name = format!("sink {}", self.graph.sink_name(sink));
-            let mut found = Found::new(Checker::Sinks, name, "holds");
-            found.compare(&given, &written, self.is_finished);
-            findings.extend(found.findings);
+            let name = format!("sink {} holds", self.graph.sink_name(sink));
+            let mut takings = Takings::new(Checker::Sinks, name);
+            takings.compare(&given, &written, self.is_finished);
+            findings.extend(takings.findings);
         }
         findings
     }
@@ -257,9 +281,8 @@ impl Evidence<'_> {
     /// Chunks that a finished run left behind though everything was read.
     fn chunks_left(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
-        for producer in self.graph.places() {
-            let partition = self.deployment.partition(self.graph, producer);
-            let left = rows::lanes_kept(self.storage, partition);
+        for producer in self.layouts.all() {
+            let left = rows::lanes_kept(self.storage, producer);
             if !left.as_ref().is_ok_and(Vec::is_empty) {
                 findings.push(Finding {
                     checker: Checker::Progress,
@@ -271,87 +294,23 @@ impl Evidence<'_> {
     }
 }
 
-/// The comparison of what was taken with the sequences that it came from.
-struct Found {
-    checker: Checker,
-    who: String,
-    verb: &'static str,
-    findings: Vec<Finding>,
-}
-
-impl Found {
-    fn new(checker: Checker, who: String, verb: &'static str) -> Found {
-        Found {
-            checker,
-            who,
-            verb,
-            findings: Vec::new(),
-        }
-    }
-
-    /// Finds what is unknown, repeated, out of order, skipped, and, if all should be there, missing.
-    /// Returns the messages that were taken, as they were taken.
-    fn compare<'m>(
-        &mut self,
-        sequences: &[Sequence<'m>],
-        taken: &[(Vec<u8>, String)],
-        is_whole: bool,
-    ) -> Vec<&'m Message> {
-        let mut places: BTreeMap<&[u8], (usize, usize)> = BTreeMap::new();
-        for (sequence, of_one) in sequences.iter().enumerate() {
-            for (index, message) in of_one.messages.iter().enumerate() {
-                places.insert(&message.payload, (sequence, index));
-            }
-        }
-        let mut next = vec![0; sequences.len()];
-        let mut messages = Vec::with_capacity(taken.len());
-        for (payload, place) in taken {
-            let Some((sequence, index)) = places.get(payload.as_slice()).copied() else {
-                self.add(payload, place, "that nobody sent");
-                continue;
-            };
-            messages.push(sequences[sequence].messages[index]);
-            let name = &sequences[sequence].name;
-            if index < next[sequence] {
-                self.add(
-                    payload,
-                    place,
-                    &format!("of {name} again or after a later one"),
-                );
-            } else if index > next[sequence] {
-                let skipped = index - next[sequence];
-                self.add(
-                    payload,
-                    place,
-                    &format!("of {name} before {skipped} earlier ones"),
-                );
-            }
-            next[sequence] = next[sequence].max(index + 1);
-        }
-        for (sequence, next) in sequences.iter().zip(next) {
-            if let Some(missing) = sequence.messages.get(next)
-                && is_whole
-            {
-                let count = sequence.messages.len() - next;
-                let what = format!("of {} nor the {} after it", sequence.name, count - 1);
-                let never = "never, though the run has ended,";
-                self.add(&missing.payload, never, &what);
-            }
-        }
-        messages
-    }
-
-    fn add(&mut self, payload: &[u8], place: &str, what: &str) {
-        self.findings.push(Finding {
-            checker: self.checker,
-            text: format!(
-                "{} {} {place} {} {what}",
-                self.who,
-                self.verb,
-                payload.escape_ascii()
-            ),
-        });
-    }
+/// The inputs that an epoch took, by the rows that it gave to its job's witness: a source's shows the
+/// record, a transform's the answer to a message.
+pub(crate) fn witnessed(
+    commit: &EpochCommit,
+    witness: SinkFileId,
+    is_transform: bool,
+) -> Vec<Vec<u8>> {
+    let appends = commit.appends.iter();
+    let rows = appends
+        .filter(|append| append.file == witness)
+        .flat_map(|append| lines(&append.bytes));
+    rows.map(|row| match is_transform {
+        true => row.rsplitn(2, |byte| *byte == b'/').last().unwrap_or(row),
+        false => row,
+    })
+    .map(<[u8]>::to_vec)
+    .collect()
 }
 
 /// Chunks that were removed again: a producer that forgets what it has removed does ever more.

@@ -12,7 +12,7 @@ use tidelock::engine::state::STATE_CACHE_BYTES_MAX;
 use tidelock::sink::file::FileSink;
 use tidelock::storage::{Storage, StorageError, leases, rows};
 use tidelock::types::batch::Description;
-use tidelock::types::ids::{PartitionId, SinkFileId};
+use tidelock::types::ids::{PartitionId, SinkFileId, StreamId};
 use tidelock::types::pipeline::{EpochLimits, Pipeline, SinkConnector};
 use tidelock::worker::plan::{InputPlan, JobPlan, NodePlan, PartitionPlace, SinkPlan, SourcePlan};
 
@@ -30,13 +30,13 @@ pub(crate) struct Deployment {
     registration: Registration,
 }
 
-/// Which job: a shape and a partition of it, as indexes.
+/// Which job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct JobPlace {
-    /// The shape.
+    /// Its kind, as an index into the graph's shapes.
     pub(crate) shape: usize,
     /// The partition.
-    pub(crate) partition: usize,
+    pub(crate) partition: PartitionId,
 }
 
 /// What the plans of jobs are made from, beside the pipeline.
@@ -77,14 +77,32 @@ impl Deployment {
         &self.registration.changes
     }
 
-    /// A job's partition.
-    pub(crate) fn partition(&self, graph: &Graph, place: JobPlace) -> PartitionId {
-        let name = graph.head_name(graph.shapes[place.shape].head);
-        let partitions = match graph.shapes[place.shape].head {
-            Head::Source(_) => self.registration.source(&name),
-            Head::Transform(_) => self.registration.computation(&name),
-        };
-        partitions[place.partition]
+    /// Every job of the pipeline.
+    pub(crate) fn places(&self, graph: &Graph) -> Vec<JobPlace> {
+        let shapes = 0..graph.shapes.len();
+        shapes
+            .flat_map(|shape| {
+                let partitions = self.layout(graph, shape).iter();
+                partitions.map(move |partition| JobPlace {
+                    shape,
+                    partition: *partition,
+                })
+            })
+            .collect()
+    }
+
+    /// The partitions of a shape that are in force.
+    pub(crate) fn layout(&self, graph: &Graph, shape: usize) -> &[PartitionId] {
+        let head = graph.shapes[shape].head;
+        match head {
+            Head::Source(_) => self.registration.source(&graph.head_name(head)),
+            Head::Transform(_) => self.registration.computation(&graph.head_name(head)),
+        }
+    }
+
+    /// A stream's number.
+    pub(crate) fn stream(&self, name: &str) -> StreamId {
+        self.registration.stream(name)
     }
 
     /// A shape's streams in the order in which what one input leads to goes out by them. That order
@@ -129,7 +147,7 @@ impl Deployment {
         let wiring = self.wiring();
         let head = parts.graph.shapes[place.shape].head;
         let shape = shape_of(&wiring, &parts.graph.head_name(head));
-        let lease = leases::grant(storage, wiring.partitions(&shape.head)[place.partition])?;
+        let lease = leases::grant(storage, place.partition)?;
         let (input, transform) = match (&shape.head, head) {
             (JobHead::Transform(name), _) => {
                 let lanes = wiring.lanes_read(name, lease.partition);
@@ -160,7 +178,7 @@ impl Deployment {
         }
         let mut plan = JobPlan {
             name: shape.head.name().to_owned(),
-            place: PartitionPlace::new(place.partition, wiring.partitions(&shape.head).len()),
+            place: plan_place(place.partition, wiring.partitions(&shape.head)),
             lease,
             deployment: self.registration.deployment(),
             limits: limits(random),
@@ -190,6 +208,12 @@ fn shape_of<'w>(wiring: &'w Wiring<'_>, head: &str) -> &'w JobShape {
     let mut shapes = wiring.shapes().iter();
     let shape = shapes.find(|shape| shape.head.name() == head);
     shape.unwrap_or_else(|| panic!("no kind of job is headed by {head}"))
+}
+
+/// The place of a partition in its layout.
+fn plan_place(partition: PartitionId, layout: &[PartitionId]) -> PartitionPlace {
+    let index = layout.iter().position(|other| *other == partition);
+    PartitionPlace::new(index.unwrap_or_default(), layout.len())
 }
 
 fn node(name: &str, places: NodePlaces, parts: &Parts<'_>) -> NodePlan {

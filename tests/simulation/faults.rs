@@ -36,11 +36,17 @@ pub(crate) enum Fault {
     SourceGrew,
     /// The clock was set back.
     ClockSetBack,
+    /// Storage could not be read.
+    ReadFailed,
+    /// A source could not be read.
+    SourceFailed,
+    /// A writer stood before a full lane whose reader got no turn.
+    WriterStopped,
 }
 
 impl Fault {
     /// All kinds.
-    pub(crate) const ALL: [Fault; 12] = [
+    pub(crate) const ALL: [Fault; 15] = [
         Fault::EpochRefused,
         Fault::AnswerLostDecided,
         Fault::AnswerLostUndecided,
@@ -53,6 +59,9 @@ impl Fault {
         Fault::StaleEpochRefused,
         Fault::SourceGrew,
         Fault::ClockSetBack,
+        Fault::ReadFailed,
+        Fault::SourceFailed,
+        Fault::WriterStopped,
     ];
 }
 

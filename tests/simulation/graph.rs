@@ -7,11 +7,15 @@
 
 use guest_behaviours::trace;
 
-use crate::deployment::JobPlace;
+use tidelock::types::batch::Timestamp;
+
 use crate::random::Random;
 
 /// A stream, as an index: first one for each source, then two for each computation.
 pub(crate) type Stream = usize;
+
+/// How many pipelines of a hundred are a diamond.
+const DIAMONDS_PERCENT: u64 = 15;
 
 /// A pipeline.
 #[derive(Debug)]
@@ -36,6 +40,8 @@ pub(crate) struct Computation {
     pub(crate) is_transform: bool,
     /// The streams that feed its inputs.
     pub(crate) inputs: Vec<Stream>,
+    /// For each input, how much younger its messages are taken to be than their timestamps say.
+    pub(crate) delays_ms: Vec<Timestamp>,
     /// The streams that it writes.
     pub(crate) outputs: [Stream; trace::OUTPUTS],
     /// How many partitions a transform has.
@@ -51,8 +57,6 @@ pub(crate) struct Shape {
     pub(crate) maps: Vec<usize>,
     /// Every stream written inside the job; the first one answers every input.
     pub(crate) streams: Vec<Stream>,
-    /// How many jobs of this kind there are.
-    pub(crate) partitions: usize,
 }
 
 /// What feeds a chain.
@@ -67,27 +71,46 @@ pub(crate) enum Head {
 impl Graph {
     /// Some pipeline.
     pub(crate) fn random(random: &mut Random) -> Graph {
+        match random.chance(DIAMONDS_PERCENT) {
+            true => Graph::diamond(random),
+            false => Graph::any(random),
+        }
+    }
+
+    fn any(random: &mut Random) -> Graph {
         let sources = random.within(1..=3);
         let count = random.within(2..=6);
         let mut computations: Vec<Computation> = Vec::with_capacity(count);
         for at in 0..count {
             let next_stream = sources + at * trace::OUTPUTS;
-            let is_transform = random.chance(55);
-            let kind = if is_transform { "t" } else { "m" };
-            computations.push(Computation {
-                name: format!("{kind}{at}"),
-                is_transform,
-                inputs: some_streams(random, next_stream, trace::INPUTS),
-                outputs: [next_stream, next_stream + 1],
-                partitions: if is_transform {
-                    random.within(1..=3)
-                } else {
-                    1
-                },
-            });
+            let kind = if random.chance(55) { "t" } else { "m" };
+            let inputs = some_streams(random, next_stream, trace::INPUTS);
+            computations.push(computation(random, sources, (kind, at), inputs));
         }
+        Graph::of(random, sources, computations)
+    }
+
+    /// A stream that two transforms and a chain of maps read and a third transform joins again:
+    /// where a wait of one for another could close a circle.
+    fn diamond(random: &mut Random) -> Graph {
+        let output = |of: usize| 1 + of * trace::OUTPUTS;
+        let nodes = [
+            ("t", vec![0]),
+            ("t", vec![0]),
+            ("m", vec![0]),
+            ("m", vec![output(2), output(2) + 1]),
+            ("t", vec![output(0), output(1), output(3)]),
+        ];
+        let nodes = nodes.into_iter().enumerate();
+        let computations = nodes
+            .map(|(at, (kind, inputs))| computation(random, 1, (kind, at), inputs))
+            .collect();
+        Graph::of(random, 1, computations)
+    }
+
+    fn of(random: &mut Random, sources: usize, computations: Vec<Computation>) -> Graph {
         let shapes = shapes(sources, &computations);
-        let streams = sources + count * trace::OUTPUTS;
+        let streams = sources + computations.len() * trace::OUTPUTS;
         let mut sinks: Vec<Vec<Stream>> = Vec::new();
         sinks.extend(shapes.iter().map(|shape| vec![shape.streams[0]]));
         for _ in 0..random.within(1..=2) {
@@ -115,17 +138,6 @@ impl Graph {
         sinks
             .filter(move |(_, taken)| taken.contains(&stream))
             .map(|(at, _)| at)
-    }
-
-    /// Every job: each partition of each shape, producers before their readers.
-    pub(crate) fn places(&self) -> Vec<JobPlace> {
-        let shapes = self.shapes.iter().enumerate();
-        shapes
-            .flat_map(|(shape, of_shape)| {
-                let partitions = 0..of_shape.partitions;
-                partitions.map(move |partition| JobPlace { shape, partition })
-            })
-            .collect()
     }
 
     /// The name of a source.
@@ -167,6 +179,36 @@ impl Graph {
     }
 }
 
+/// A computation of this kind and number, whose streams follow those of the ones before it.
+fn computation(
+    random: &mut Random,
+    sources: usize,
+    (kind, number): (&str, usize),
+    inputs: Vec<Stream>,
+) -> Computation {
+    let is_transform = kind == "t";
+    let next_stream = sources + number * trace::OUTPUTS;
+    Computation {
+        name: format!("{kind}{number}"),
+        is_transform,
+        delays_ms: inputs.iter().map(|_| delay_ms(random)).collect(),
+        inputs,
+        outputs: [next_stream, next_stream + 1],
+        partitions: if is_transform {
+            random.within(1..=3)
+        } else {
+            1
+        },
+    }
+}
+
+fn delay_ms(random: &mut Random) -> Timestamp {
+    match random.chance(20) {
+        true => random.within(1..=100) as Timestamp,
+        false => 0,
+    }
+}
+
 /// At least one and at most `most` of the first `streams` streams, each once, the newest preferred:
 /// so that chains grow long.
 fn some_streams(random: &mut Random, streams: usize, most: usize) -> Vec<Stream> {
@@ -183,17 +225,14 @@ fn some_streams(random: &mut Random, streams: usize, most: usize) -> Vec<Stream>
 }
 
 fn shapes(sources: usize, computations: &[Computation]) -> Vec<Shape> {
-    let of_sources = (0..sources).map(|source| (Head::Source(source), vec![source], 1));
+    let of_sources = (0..sources).map(|source| (Head::Source(source), vec![source]));
     let transforms = computations.iter().enumerate();
     let of_transforms = transforms
         .filter(|(_, computation)| computation.is_transform)
-        .map(|(at, computation)| {
-            let streams = computation.outputs.to_vec();
-            (Head::Transform(at), streams, computation.partitions)
-        });
+        .map(|(at, computation)| (Head::Transform(at), computation.outputs.to_vec()));
     of_sources
         .chain(of_transforms)
-        .map(|(head, mut streams, partitions)| {
+        .map(|(head, mut streams)| {
             let mut maps = Vec::new();
             for (at, computation) in computations.iter().enumerate() {
                 let is_fed = computation
@@ -209,7 +248,6 @@ fn shapes(sources: usize, computations: &[Computation]) -> Vec<Shape> {
                 head,
                 maps,
                 streams,
-                partitions,
             }
         })
         .collect()

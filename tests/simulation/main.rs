@@ -5,18 +5,24 @@
 //! `cargo xtask simulate [--seed S] [--runs N]` runs other seeds than the test does. Reading order:
 //! [`world`] makes a run, [`checkers`] judge it, [`mutation`] breaks the engine to show that they do.
 
+mod backpressure;
 mod checkers;
 mod clock;
 mod deployment;
+mod disturbance;
 mod faults;
 mod graph;
 mod guests;
+mod layouts;
+mod merge;
 mod model;
 mod mutation;
 mod order;
 mod pipeline;
 mod random;
 mod record_source;
+mod sequence;
+mod start;
 mod storage;
 mod worker;
 mod world;

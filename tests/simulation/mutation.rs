@@ -4,13 +4,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tidelock::storage::{CommitOutcome, Refusal, Storage, StorageError, leases};
+use tidelock::storage::{CommitOutcome, Refusal, Storage, StorageError, keys, leases};
 use tidelock::types::batch::Timestamp;
 use tidelock::types::epoch::{EpochCommit, LaneTrim, SinkAppend};
 use tidelock::types::ids::{EpochId, LaneId, PartitionId};
 use tidelock::types::lease::Lease;
-use tidelock::worker::plan::JobPlan;
+use tidelock::types::pipeline::LaneLimits;
+use tidelock::worker::plan::{InputPlan, JobPlan};
 
 use crate::checkers::Checker;
 use crate::record_source::{number_of, source_of, write_time};
@@ -27,6 +29,8 @@ pub(crate) enum Mutation {
     SourcePositionNotCommitted,
     /// Of an epoch that was not decided all is kept but the states.
     StateLost,
+    /// A key whose states are not in memory has none.
+    StatesNotReadBack,
     /// Chunks are handed on before their epoch is decided, and stay when it is not.
     ChunkBeforeCommit,
     /// Neither lease nor predecessor is compared: whoever commits, commits.
@@ -41,6 +45,18 @@ pub(crate) enum Mutation {
     AlignmentNotCommitted,
     /// What a transform makes is stamped with the time of the record that it goes back to.
     CreationTimeInherited,
+    /// The inputs of a transform are taken one after the other, whatever their timestamps say.
+    InputsNotMerged,
+    /// Of messages with equal timestamps that of the last input is taken first.
+    TieRuleReversed,
+    /// The delays of streams are not heeded.
+    DelaysIgnored,
+    /// A reader that has missed chunks takes the newest one for the next.
+    GapSkipped,
+    /// Writers go on though their readers have fallen behind.
+    BoundIgnored,
+    /// Writers wait long before the bound.
+    WaitsTooEarly,
     /// Of several transforms that read a stream, jobs do not know the last one.
     ReaderForgotten,
     /// The partitions of a reader stand in another order than its key hashes.
@@ -60,11 +76,12 @@ pub(crate) struct Kept {
 
 impl Mutation {
     /// All of them.
-    pub(crate) const ALL: [Mutation; 15] = [
+    pub(crate) const ALL: [Mutation; 22] = [
         Mutation::FrontierNotCommitted,
         Mutation::FrontierOneShort,
         Mutation::SourcePositionNotCommitted,
         Mutation::StateLost,
+        Mutation::StatesNotReadBack,
         Mutation::ChunkBeforeCommit,
         Mutation::StaleEpochAccepted,
         Mutation::TrimBeforeCovered,
@@ -72,6 +89,12 @@ impl Mutation {
         Mutation::ClampDropped,
         Mutation::AlignmentNotCommitted,
         Mutation::CreationTimeInherited,
+        Mutation::InputsNotMerged,
+        Mutation::TieRuleReversed,
+        Mutation::DelaysIgnored,
+        Mutation::GapSkipped,
+        Mutation::BoundIgnored,
+        Mutation::WaitsTooEarly,
         Mutation::ReaderForgotten,
         Mutation::PartitionsRotated,
         Mutation::MapsReversed,
@@ -81,20 +104,57 @@ impl Mutation {
     /// The checker that must find it, whoever else does.
     pub(crate) fn checker(self) -> Checker {
         match self {
-            Mutation::StateLost => Checker::State,
+            Mutation::StateLost | Mutation::StatesNotReadBack => Checker::State,
             Mutation::RowsOfUndecidedEpoch => Checker::Sinks,
             Mutation::ClampDropped
             | Mutation::AlignmentNotCommitted
             | Mutation::CreationTimeInherited => Checker::Order,
+            Mutation::InputsNotMerged | Mutation::TieRuleReversed | Mutation::DelaysIgnored => {
+                Checker::Merge
+            }
+            Mutation::BoundIgnored | Mutation::WaitsTooEarly => Checker::Backpressure,
             // Its reader waits for the end of lanes that nobody writes.
             Mutation::ReaderForgotten => Checker::Progress,
             _ => Checker::Inputs,
         }
     }
 
+    /// The limits that a broken worker keeps.
+    pub(crate) fn limit(self, limits: LaneLimits) -> LaneLimits {
+        LaneLimits {
+            max_bytes: match self {
+                Mutation::BoundIgnored => u64::MAX,
+                Mutation::WaitsTooEarly => limits.max_bytes / 8,
+                _ => limits.max_bytes,
+            },
+            ..limits
+        }
+    }
+
     /// Plans a job the broken way.
     pub(crate) fn place(self, plan: &mut JobPlan) {
+        let mut no_lanes = Vec::new();
+        let lanes = match &mut plan.input {
+            InputPlan::Lanes(lanes) => lanes,
+            InputPlan::Source(_) => &mut no_lanes,
+        };
         match self {
+            Mutation::InputsNotMerged => {
+                for lane in lanes {
+                    lane.delay = Duration::from_secs(3_600) * u32::from(lane.input);
+                }
+            }
+            Mutation::TieRuleReversed => {
+                let last = lanes.iter().map(|lane| lane.input).max();
+                for lane in lanes {
+                    lane.input = last.unwrap_or_default() - lane.input;
+                }
+            }
+            Mutation::DelaysIgnored => {
+                for lane in lanes {
+                    lane.delay = Duration::ZERO;
+                }
+            }
             Mutation::ReaderForgotten => {
                 let streams = plan.streams.iter_mut();
                 for stream in streams.filter(|stream| stream.readers.len() > 1) {
@@ -188,13 +248,27 @@ impl Mutation {
                     align(&mut commit, written_at);
                 }
             }
-            Mutation::ReaderForgotten
+            Mutation::StatesNotReadBack
+            | Mutation::InputsNotMerged
+            | Mutation::TieRuleReversed
+            | Mutation::DelaysIgnored
+            | Mutation::GapSkipped
+            | Mutation::BoundIgnored
+            | Mutation::WaitsTooEarly
+            | Mutation::ReaderForgotten
             | Mutation::PartitionsRotated
             | Mutation::MapsReversed
             | Mutation::InputSilent => {}
         }
         storage.commit_honestly(lease, commit)
     }
+}
+
+/// Whether rows from this key on are those of a lane that has been read before.
+pub(crate) fn reads_on_in_a_lane(start: &[u8]) -> bool {
+    let lane = keys::parse_chunk_lane(start);
+    let epoch = keys::parse_chunk_epoch(start);
+    lane.is_some() && epoch.is_some_and(|epoch| epoch > EpochId::NONE)
 }
 
 /// Whether the epoch was not decided though its job has the lease, so that another epoch in its

@@ -9,90 +9,94 @@
 use std::collections::BTreeMap;
 
 use tidelock::types::batch::Timestamp;
-use tidelock::types::ids::{LaneId, MessageId};
+use tidelock::types::ids::{EpochId, LaneId, MessageId, PartitionId};
 
-use crate::checkers::{Checker, Finding};
-use crate::deployment::Deployment;
-use crate::graph::{Graph, Head};
+use crate::checkers::{Checker, Evidence, Finding};
+use crate::graph::Head;
+use crate::layouts::Layouts;
 use crate::record_source::{number_of, write_time};
 use crate::storage::Decided;
 
 /// Judges the chunks of everything that was ever decided.
-pub(crate) fn judge(graph: &Graph, deployment: &Deployment, decided: &[Decided]) -> Vec<Finding> {
+pub(crate) fn judge(evidence: &Evidence<'_>, decided: &[Decided]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut order = LaneOrder::default();
-    for place in graph.places() {
-        let partition = deployment.partition(graph, place);
-        let head = graph.shapes[place.shape].head;
-        let mut times = Times {
-            head,
-            greatest: 0,
-            records: 0,
-        };
-        let of_partition = (decided.iter()).filter(|one| one.commit.partition == partition);
-        for Decided { commit, at } in of_partition {
-            if commit.record.input_count > 0 {
-                times.epoch_made(*at);
-            }
-            for chunk in &commit.chunks {
-                let messages = &chunk.messages;
-                for (index, alignment) in messages.alignments.iter().enumerate() {
-                    let id = MessageId {
-                        partition,
-                        epoch: chunk.epoch,
-                        index: messages.indexes[index],
-                    };
-                    let expected = times.of_message(messages.payloads.get(index));
-                    if alignment != expected {
-                        findings.push(finding(format!(
-                            "{} of {} has the alignment timestamp {alignment}, not {expected}",
-                            messages.payloads.get(index).escape_ascii(),
-                            graph.head_name(head),
-                        )));
-                    }
-                    findings.extend(order.follow(chunk.lane, alignment, id));
+    let mut times = Times::default();
+    for Decided { commit, at, .. } in decided {
+        let partition = commit.partition;
+        let head = evidence.graph.shapes[evidence.layouts.place(partition).shape].head;
+        if commit.record.input_count > 0 && matches!(head, Head::Transform(_)) {
+            times.epoch_made(evidence.layouts, partition, commit.epoch, *at);
+        }
+        for chunk in &commit.chunks {
+            let messages = &chunk.messages;
+            for (index, alignment) in messages.alignments.iter().enumerate() {
+                let id = MessageId {
+                    partition,
+                    epoch: chunk.epoch,
+                    index: messages.indexes[index],
+                };
+                let payload = messages.payloads.get(index);
+                let expected = match head {
+                    Head::Source(source) => times.of_record(source, number_of(payload)),
+                    Head::Transform(_) => times.of_epoch.get(&(partition, chunk.epoch)).copied(),
+                };
+                if Some(alignment) != expected {
+                    findings.push(finding(format!(
+                        "{} of {} has the alignment timestamp {alignment}, not {expected:?}",
+                        payload.escape_ascii(),
+                        evidence.name(partition),
+                    )));
                 }
+                findings.extend(order.follow(chunk.lane, alignment, id));
             }
         }
     }
     findings
 }
 
-/// What messages of a partition are to be stamped with.
+/// What messages are to be stamped with.
+#[derive(Default)]
 struct Times {
-    head: Head,
-    /// The greatest time so far.
-    greatest: Timestamp,
-    /// How many records of a source it covers.
-    records: u64,
+    /// Of each transform's partition, the greatest time that it has given.
+    greatest: BTreeMap<PartitionId, Timestamp>,
+    /// What each epoch of a transform gave.
+    of_epoch: BTreeMap<(PartitionId, EpochId), Timestamp>,
+    /// Of each source, the greatest write time up to each record.
+    of_records: BTreeMap<usize, Vec<Timestamp>>,
 }
 
 impl Times {
-    /// An epoch with input was made at this time.
-    fn epoch_made(&mut self, at: Timestamp) {
-        if let Head::Transform(_) = self.head {
-            self.greatest = self.greatest.max(at);
-        }
+    /// An epoch of a transform was made at this time. A partition never gives less than those of
+    /// the layouts before its own.
+    fn epoch_made(
+        &mut self,
+        layouts: &Layouts,
+        partition: PartitionId,
+        epoch: EpochId,
+        at: Timestamp,
+    ) {
+        let own = layouts.place(partition);
+        let is_before = |other: PartitionId| {
+            let other = layouts.place(other);
+            other.shape == own.shape && other.layout < own.layout
+        };
+        let before = self.greatest.iter();
+        let before = before.filter(|(other, _)| **other == partition || is_before(**other));
+        let before = before.map(|(_, greatest)| *greatest).max();
+        let time = before.unwrap_or(0).max(at);
+        self.greatest.insert(partition, time);
+        self.of_epoch.insert((partition, epoch), time);
     }
 
-    fn of_message(&mut self, payload: &[u8]) -> Timestamp {
-        if let Head::Source(source) = self.head {
-            let end = number_of(payload) + 1;
-            // Records are read in order, so a message of an earlier one was stamped before.
-            if end < self.records {
-                return greatest_write_time(source, 0, end);
-            }
-            let since = greatest_write_time(source, self.records, end);
-            self.greatest = self.greatest.max(since);
-            self.records = end;
+    fn of_record(&mut self, source: usize, number: u64) -> Option<Timestamp> {
+        let of_records = self.of_records.entry(source).or_default();
+        for number in of_records.len() as u64..=number {
+            let before = of_records.last().copied().unwrap_or(0);
+            of_records.push(before.max(write_time(source, number)));
         }
-        self.greatest
+        of_records.get(usize::try_from(number).ok()?).copied()
     }
-}
-
-fn greatest_write_time(source: usize, start: u64, end: u64) -> Timestamp {
-    let times = (start..end).map(|number| write_time(source, number));
-    times.max().unwrap_or(0)
 }
 
 /// The last message of each lane.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use guest_behaviours::trace;
 use tidelock::controller::registry::{ComputationIntent, Intent, SinkIntent, SourceIntent};
@@ -59,8 +60,8 @@ pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
                 (graph.sink_name(sink), options)
             })
             .collect(),
-        lanes: LaneLimits::default(),
         epoch: EpochLimits::default(),
+        lanes: LaneLimits::default(),
         warnings: Vec::new(),
     }
 }
@@ -151,8 +152,8 @@ fn options(graph: &Graph, computation: &Computation) -> ComputationOptions {
         kind: kind(computation),
         inputs: reversed(graph.stream_names(&computation.inputs)),
         outputs: reversed(graph.stream_names(&computation.outputs)),
-        stream_delays: BTreeMap::new(),
         partitions: u32::try_from(computation.partitions).expect("there are few"),
+        stream_delays: stream_delays(graph, computation),
         parameters: "{}".to_owned(),
         grants: Grants::default(),
         limits: CallLimits::default(),
@@ -169,6 +170,12 @@ fn options(graph: &Graph, computation: &Computation) -> ComputationOptions {
             instance: 1,
         },
     }
+}
+
+fn stream_delays(graph: &Graph, computation: &Computation) -> BTreeMap<String, Duration> {
+    let delays = computation.delays_ms.iter().copied();
+    let names = graph.stream_names(&computation.inputs).into_iter();
+    names.zip(delays.map(Duration::from_millis)).collect()
 }
 
 fn kind(computation: &Computation) -> ComputationKind {

@@ -1,6 +1,8 @@
-//! A source in memory: numbered records, a position to seek, and polls that are sometimes short. It
-//! may grow while it is read, until somebody was told its end.
+//! A source in memory: numbered records, a position to seek, and polls that are sometimes short or
+//! fail. It may grow while it is read, until somebody was told its end.
 
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidelock::source::{
@@ -22,6 +24,9 @@ pub(crate) struct SourceLength(Arc<Mutex<Length>>);
 struct Length {
     records: u64,
     is_told: bool,
+    /// Whether polls fail now and then.
+    is_disturbed: bool,
+    has_failed: bool,
 }
 
 impl SourceLength {
@@ -38,6 +43,21 @@ impl SourceLength {
             length.records += records;
         }
         !length.is_told
+    }
+
+    /// Whether a reader of this run was told the end.
+    pub(crate) fn is_told(&self) -> bool {
+        self.length().is_told
+    }
+
+    /// From here on polls fail now and then, or no longer.
+    pub(crate) fn set_disturbed(&self, is_disturbed: bool) {
+        self.length().is_disturbed = is_disturbed;
+    }
+
+    /// Whether a poll has failed since this was asked last.
+    pub(crate) fn take_failure(&self) -> bool {
+        std::mem::take(&mut self.length().has_failed)
     }
 
     /// Another run begins: nobody in it knows the end.
@@ -118,6 +138,13 @@ impl Source for RecordSource {
             false => limit.rows,
         };
         let mut length = self.length.length();
+        if length.is_disturbed && self.random.chance(2) {
+            length.has_failed = true;
+            return Err(SourceError::Open {
+                path: PathBuf::from("simulated"),
+                source: io::Error::other("the simulation has it fail"),
+            });
+        }
         let mut size_bytes = 0;
         for taken in 0..rows {
             if self.next == length.records {

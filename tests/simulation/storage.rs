@@ -3,14 +3,16 @@
 //! asked for in a way that a broken engine would.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidelock::clock::Clock as _;
 use tidelock::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
 use tidelock::storage::{
     CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, Refusal, Storage, StorageError,
-    StoredRow,
+    StoredRow, keys,
 };
 use tidelock::types::batch::Timestamp;
 use tidelock::types::epoch::{EpochCommit, Head};
@@ -19,11 +21,14 @@ use tidelock::types::lease::Lease;
 
 use crate::clock::SimulatedClock;
 use crate::faults::{self, DrawnFault, Fault, FaultCounts};
-use crate::mutation::{Kept, Mutation};
+use crate::mutation::{Kept, Mutation, reads_on_in_a_lane};
 use crate::random::Random;
 
 /// Why its locks can be taken.
 const UNPOISONED: &str = "nobody panics with the history";
+
+/// Reads of which one fails, while things go wrong.
+const READS_PER_FAULT: usize = 1_000;
 
 /// An epoch that was decided.
 #[derive(Debug, Clone)]
@@ -32,6 +37,8 @@ pub(crate) struct Decided {
     pub(crate) commit: EpochCommit,
     /// What the clock said while it was made.
     pub(crate) at: Timestamp,
+    /// How many bytes a lane was to hold at most at the time.
+    pub(crate) lane_bytes_max: u64,
 }
 
 /// The store of one run.
@@ -41,6 +48,11 @@ pub(crate) struct SimulatedStorage {
     drawn: DrawnFault,
     /// Jobs whose epochs were meant to meet a fault.
     met_fault: Mutex<BTreeSet<(PartitionId, Generation)>>,
+    /// Says which reads fail; `None`: none does.
+    read_faults: Mutex<Option<Random>>,
+    /// Whether a read has failed since somebody asked.
+    has_failed_reading: AtomicBool,
+    lane_bytes_max: AtomicU64,
     history: Mutex<History>,
     mutation: Option<(Mutation, Mutex<Kept>)>,
 }
@@ -62,17 +74,54 @@ impl SimulatedStorage {
             memory: MemoryStorage::new(),
             drawn: DrawnFault::default(),
             met_fault: Mutex::default(),
+            read_faults: Mutex::default(),
+            has_failed_reading: AtomicBool::new(false),
+            lane_bytes_max: AtomicU64::new(u64::MAX),
             history: Mutex::default(),
             mutation: mutation.map(|mutation| (mutation, Mutex::default())),
         }
     }
 
-    /// From here on epochs meet faults, or no longer.
-    pub(crate) fn set_faults(&self, random: Option<Random>) {
+    /// From here on epochs and reads meet faults, or no longer.
+    pub(crate) fn set_faults(&self, mut random: Option<Random>) {
+        *self.read_faults.lock().expect(UNPOISONED) = random.as_mut().map(Random::fork);
         *self.drawn.lock().expect(UNPOISONED) = CommitFault::None;
         let drawn = DrawnFault::clone(&self.drawn);
         let plan = random.map(|random| faults::plan(random, drawn));
         self.memory.set_faults(plan);
+    }
+
+    /// Whether a read has failed since this was asked last; counts it.
+    pub(crate) fn take_failed_read(&self) -> bool {
+        let has_failed = self.has_failed_reading.swap(false, Ordering::Relaxed);
+        if has_failed {
+            self.count(Fault::ReadFailed);
+        }
+        has_failed
+    }
+
+    /// Fails now and then.
+    fn read(&self) -> Result<(), StorageError> {
+        let mut faults = self.read_faults.lock().expect(UNPOISONED);
+        match faults
+            .as_mut()
+            .map(|random| random.within(0..=READS_PER_FAULT))
+        {
+            Some(0) => {
+                self.has_failed_reading.store(true, Ordering::Relaxed);
+                Err(StorageError::File {
+                    action: "read",
+                    path: PathBuf::from("simulated"),
+                    source: io::Error::other("the simulation has it fail"),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// From here on lanes hold this many bytes at most, and an epoch.
+    pub(crate) fn set_lane_bytes_max(&self, bytes: u64) {
+        self.lane_bytes_max.store(bytes, Ordering::Relaxed);
     }
 
     /// Whether an epoch of the job that has this lease was meant to meet a fault.
@@ -103,6 +152,9 @@ impl SimulatedStorage {
             memory,
             drawn: DrawnFault::default(),
             met_fault: Mutex::default(),
+            read_faults: Mutex::default(),
+            has_failed_reading: AtomicBool::new(false),
+            lane_bytes_max: AtomicU64::new(u64::MAX),
             history: Mutex::new(history),
             mutation: self.mutation,
         }
@@ -148,7 +200,11 @@ impl SimulatedStorage {
         let mut history = self.history();
         let is_head = is_head(&self.memory, &commit);
         let at = self.clock.now();
-        let decided = Decided { commit, at };
+        let decided = Decided {
+            commit,
+            at,
+            lane_bytes_max: self.lane_bytes_max.load(Ordering::Relaxed),
+        };
         match outcome {
             CommitOutcome::Committed(_) => history.decided.push(decided),
             CommitOutcome::Refused(Refusal::LeaseLost { current: None, .. }) if meets_fault => {
@@ -190,14 +246,29 @@ impl Storage for SimulatedStorage {
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        self.read()?;
         self.memory.get(key)
     }
 
     fn get_many(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
-        self.memory.get_many(keys)
+        self.read()?;
+        let mut values = self.memory.get_many(keys)?;
+        if let Some((Mutation::StatesNotReadBack, _)) = self.mutation {
+            let states = keys.iter().zip(&mut values);
+            let states = states.filter(|(key, _)| key.first() == Some(&keys::STATE));
+            states.for_each(|(_, value)| *value = None);
+        }
+        Ok(values)
     }
 
     fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Vec<StoredRow>, StorageError> {
+        self.read()?;
+        if let Some((Mutation::GapSkipped, _)) = self.mutation
+            && reads_on_in_a_lane(start)
+        {
+            let mut rows = self.memory.scan(start, end, usize::MAX)?;
+            return Ok(rows.pop().into_iter().collect());
+        }
         self.memory.scan(start, end, limit)
     }
 

@@ -39,12 +39,13 @@ impl SimulatedWorker {
     pub(crate) fn new(
         storage: Arc<dyn Storage>,
         clock: Arc<SimulatedClock>,
+        limits: LaneLimits,
         jobs: usize,
     ) -> SimulatedWorker {
         SimulatedWorker {
             context: JobContext {
                 storage,
-                board: Arc::new(LaneBoard::new(LaneLimits::default())),
+                board: Arc::new(LaneBoard::new(limits)),
                 progress: RunProgress::default(),
                 clock,
             },

@@ -7,8 +7,7 @@
 
 use std::sync::Arc;
 
-use tidelock::storage::leases;
-use tidelock::storage::memory::UnsyncedTail;
+use tidelock::types::pipeline::LaneLimits;
 use tidelock::worker::error::JobError;
 use tidelock::worker::job::{Job, JobEnd, JobStep};
 
@@ -18,14 +17,15 @@ use crate::deployment::{Deployment, JobPlace, Parts};
 use crate::faults::{Fault, FaultCounts};
 use crate::graph::Graph;
 use crate::guests::Guests;
+use crate::layouts::Layouts;
 use crate::mutation::Mutation;
 use crate::random::Random;
 use crate::record_source::SourceLength;
 use crate::storage::SimulatedStorage;
 use crate::worker::{JobStage, SimulatedWorker};
 
-/// How many jobs without a lease go on at most.
-const STALE_JOBS_MAX: usize = 4;
+/// In how many runs of a hundred a reader is starved.
+const STARVED_RUNS_PERCENT: u64 = 60;
 /// Rounds without disturbance after which a run should long have ended.
 const CALM_ROUNDS_MAX: usize = 10_000;
 
@@ -46,14 +46,15 @@ pub(crate) struct Verdict {
 pub(crate) fn run(seed: u64, mutation: Option<Mutation>, guests: &Guests) -> Verdict {
     let mut random = Random::new(seed);
     let graph = Graph::random(&mut random);
-    let mut world = World::new(random, &graph, mutation, guests);
+    let mut world = World::new(random, graph, mutation, guests);
     let mut findings = Vec::new();
     for _ in 0..world.random.within(1..=3) {
         world.grow_sources();
         let stalled = world.run().err();
         let evidence = Evidence {
-            graph: &graph,
+            graph: &world.graph,
             deployment: &world.deployment,
+            layouts: &world.layouts,
             storage: &world.storage,
             sources: &world.sources,
             is_finished: stalled.is_none(),
@@ -73,48 +74,58 @@ pub(crate) fn run(seed: u64, mutation: Option<Mutation>, guests: &Guests) -> Ver
     }
 }
 
-struct World<'w> {
-    random: Random,
-    graph: &'w Graph,
-    guests: &'w Guests,
-    deployment: Deployment,
-    mutation: Option<Mutation>,
-    places: Vec<JobPlace>,
-    storage: Arc<SimulatedStorage>,
-    clock: Arc<SimulatedClock>,
+/// What a seed makes.
+pub(crate) struct World<'w> {
+    pub(crate) random: Random,
+    pub(crate) graph: Graph,
+    pub(crate) guests: &'w Guests,
+    pub(crate) deployment: Deployment,
+    /// Every partition that the pipeline ever had.
+    pub(crate) layouts: Layouts,
+    pub(crate) mutation: Option<Mutation>,
+    pub(crate) places: Vec<JobPlace>,
+    pub(crate) storage: Arc<SimulatedStorage>,
+    pub(crate) clock: Arc<SimulatedClock>,
     /// How many records each source has.
-    sources: Vec<SourceLength>,
-    worker: SimulatedWorker,
+    pub(crate) sources: Vec<SourceLength>,
+    pub(crate) worker: SimulatedWorker,
     /// Jobs that go on without a lease.
-    stale_jobs: Vec<Job>,
+    pub(crate) stale_jobs: Vec<Job>,
+    /// A job that gets no turn.
+    pub(crate) starved: Option<usize>,
+    /// How much may wait in the lanes of the worker.
+    pub(crate) lane_limits: LaneLimits,
     /// Whether things go wrong.
-    is_disturbed: bool,
+    pub(crate) is_disturbed: bool,
 }
 
 impl<'w> World<'w> {
     fn new(
         random: Random,
-        graph: &'w Graph,
+        graph: Graph,
         mutation: Option<Mutation>,
         guests: &'w Guests,
     ) -> World<'w> {
         let clock = Arc::new(SimulatedClock::default());
         let storage = Arc::new(SimulatedStorage::new(clock.clone(), mutation));
-        let deployment = Deployment::register(graph, &*storage).expect("the store is sound");
+        let deployment = Deployment::register(&graph, &*storage).expect("the store is sound");
         World {
             random,
-            graph,
             guests,
             mutation,
-            places: graph.places(),
+            places: Vec::new(),
             deployment,
-            worker: SimulatedWorker::new(storage.clone(), clock.clone(), 0),
+            layouts: Layouts::default(),
+            worker: SimulatedWorker::new(storage.clone(), clock.clone(), LaneLimits::default(), 0),
             storage,
             clock,
             sources: (0..graph.sources)
                 .map(|_| SourceLength::default())
                 .collect(),
+            graph,
             stale_jobs: Vec::new(),
+            starved: None,
+            lane_limits: LaneLimits::default(),
             is_disturbed: false,
         }
     }
@@ -126,25 +137,17 @@ impl<'w> World<'w> {
         }
     }
 
-    /// A source grows while it is read.
-    fn grow_source(&mut self) {
-        let at = self.random.index(self.sources.len());
-        let records = self.random.within(1..=20) as u64;
-        if self.sources[at].grow(records) {
-            self.storage.count(Fault::SourceGrew);
-        }
-    }
-
     /// One run of the pipeline: disturbed for a while, then undisturbed to its end.
     fn run(&mut self) -> Result<(), Finding> {
         self.start_worker()?;
-        self.is_disturbed = true;
-        self.storage.set_faults(Some(self.random.fork()));
+        self.set_disturbed(true);
         for _ in 0..self.random.within(0..=400) {
             self.disturb()?;
         }
-        self.is_disturbed = false;
-        self.storage.set_faults(None);
+        self.set_disturbed(false);
+        if self.random.chance(STARVED_RUNS_PERCENT) {
+            self.starve()?;
+        }
         for _ in 0..CALM_ROUNDS_MAX {
             if self.worker.is_finished() {
                 self.stale_jobs.clear();
@@ -157,30 +160,8 @@ impl<'w> World<'w> {
         Err(progress("the run does not end".to_owned()))
     }
 
-    /// One thing that may happen at any moment.
-    fn disturb(&mut self) -> Result<(), Finding> {
-        let at = self.random.index(self.places.len());
-        match self.random.within(0..=999) {
-            0..=839 => self.go_on(at).map(drop),
-            840..=859 => {
-                self.grow_source();
-                Ok(())
-            }
-            860..=929 => self.step_stale_job().map(drop),
-            930..=959 => {
-                if self.worker.take_open(at).is_some() {
-                    self.storage.count(Fault::JobCrashed);
-                }
-                Ok(())
-            }
-            960..=989 => self.move_lease(at),
-            990..=996 => self.lose_worker(),
-            _ => self.reopen_storage(),
-        }
-    }
-
     /// Every job goes on once, in some order. False when that changed nothing.
-    fn round(&mut self) -> Result<bool, Finding> {
+    pub(crate) fn round(&mut self) -> Result<bool, Finding> {
         let mut order: Vec<usize> = (0..self.places.len()).collect();
         self.random.shuffle(&mut order);
         let mut has_changed = false;
@@ -193,7 +174,7 @@ impl<'w> World<'w> {
 
     /// The next thing for a job to do: to be announced, to be opened, or a step. False when it
     /// could do nothing.
-    fn go_on(&mut self, at: usize) -> Result<bool, Finding> {
+    pub(crate) fn go_on(&mut self, at: usize) -> Result<bool, Finding> {
         if self.clock.pass(&mut self.random) {
             self.storage.count(Fault::ClockSetBack);
         }
@@ -201,8 +182,11 @@ impl<'w> World<'w> {
             JobStage::Gone => self.announce(at).map(|()| true),
             JobStage::Announced(_) => match self.worker.open(at) {
                 Ok(()) => Ok(true),
+                // The job is gone.
+                Err(_) if self.storage.take_failed_read() => Ok(true),
                 Err(error) => Err(progress(format!("a job can't be opened: {error}"))),
             },
+            JobStage::Open(_) if self.starved == Some(at) => Ok(false),
             JobStage::Open(job) => {
                 let step = job.step();
                 self.take_step(at, step)
@@ -228,6 +212,12 @@ impl<'w> World<'w> {
             {
                 JobStage::Gone
             }
+            Err(JobError::Storage(_)) if self.storage.take_failed_read() => JobStage::Gone,
+            // A job tells it once what it had read before is committed.
+            Err(JobError::Source(_)) if self.sources.iter().any(SourceLength::take_failure) => {
+                self.storage.count(Fault::SourceFailed);
+                JobStage::Gone
+            }
             Err(error) => {
                 let name = self
                     .graph
@@ -243,106 +233,27 @@ impl<'w> World<'w> {
         Ok(true)
     }
 
-    /// A step of a job without a lease. Whatever comes of it, nobody must ever see it.
-    fn step_stale_job(&mut self) -> Result<bool, Finding> {
-        if self.stale_jobs.is_empty() {
-            return Ok(false);
-        }
-        let at = self.random.index(self.stale_jobs.len());
-        let step = self.stale_jobs[at].step();
-        let goes_on = matches!(step, Ok(JobStep::Committed | JobStep::Idle));
-        if !goes_on {
-            self.stale_jobs.swap_remove(at);
-        }
-        self.reopen_stopped_storage()?;
-        Ok(!matches!(step, Ok(JobStep::Idle)))
-    }
-
-    fn announce(&mut self, at: usize) -> Result<(), Finding> {
+    pub(crate) fn announce(&mut self, at: usize) -> Result<(), Finding> {
         let parts = Parts {
-            graph: self.graph,
+            graph: &self.graph,
             guests: self.guests,
             sources: &self.sources,
             mutation: self.mutation,
         };
         let (place, storage) = (self.places[at], &*self.storage);
         let plan = (self.deployment).plan(place, &parts, storage, &mut self.random);
-        plan.and_then(|plan| self.worker.announce(at, plan))
-            .map_err(|error| progress(format!("a job can't be announced: {error}")))
-    }
-
-    /// Another job gets the lease at once; the one that had it does not notice.
-    fn move_lease(&mut self, at: usize) -> Result<(), Finding> {
-        if let Some(job) = self.worker.take_open(at) {
-            self.storage.count(Fault::LeaseMoved);
-            self.keep_stale(job);
-            self.announce(at)?;
-        }
-        Ok(())
-    }
-
-    fn lose_worker(&mut self) -> Result<(), Finding> {
-        self.storage.count(Fault::WorkerLost);
-        for at in 0..self.places.len() {
-            if let Some(job) = self.worker.take_open(at)
-                && self.random.chance(50)
-            {
-                self.keep_stale(job);
+        match plan.and_then(|plan| self.worker.announce(at, plan)) {
+            Err(_) if self.storage.take_failed_read() => {
+                self.worker.jobs[at] = JobStage::Gone;
+                Ok(())
+            }
+            announced => {
+                announced.map_err(|error| progress(format!("a job can't be announced: {error}")))
             }
         }
-        self.start_worker()
     }
 
-    fn keep_stale(&mut self, job: Job) {
-        if self.stale_jobs.len() < STALE_JOBS_MAX {
-            self.stale_jobs.push(job);
-        }
-    }
-
-    /// A new worker takes over: ends all leases, finds the pipeline registered, announces every job,
-    /// opens none yet.
-    fn start_worker(&mut self) -> Result<(), Finding> {
-        self.sources.iter().for_each(SourceLength::forget_end);
-        let (storage, clock) = (self.storage.clone(), self.clock.clone());
-        self.worker = SimulatedWorker::new(storage, clock, self.places.len());
-        leases::end_all(&*self.storage)
-            .map_err(|error| progress(format!("leases can't be ended: {error}")))?;
-        self.deployment = Deployment::register(self.graph, &*self.storage)
-            .map_err(|error| progress(format!("the pipeline can't be registered: {error}")))?;
-        let changes = self.deployment.changes();
-        if !changes.is_empty() {
-            return Err(progress(format!("the pipeline has changed: {changes:?}")));
-        }
-        (0..self.places.len()).try_for_each(|at| self.announce(at))
-    }
-
-    fn reopen_stopped_storage(&mut self) -> Result<(), Finding> {
-        match self.storage.has_stopped() {
-            true => self.reopen_storage(),
-            false => Ok(()),
-        }
-    }
-
-    /// The machine dies: store and jobs, with and without lease, are gone.
-    fn reopen_storage(&mut self) -> Result<(), Finding> {
-        self.stale_jobs.clear();
-        // Both hold the store.
-        let empty = Arc::new(SimulatedStorage::new(self.clock.clone(), None));
-        self.worker = SimulatedWorker::new(empty.clone(), self.clock.clone(), 0);
-        let storage = Arc::into_inner(std::mem::replace(&mut self.storage, empty));
-        let storage = storage.expect("jobs alone share the store");
-        let tail = match self.random.chance(50) {
-            true => UnsyncedTail::Lost,
-            false => UnsyncedTail::Survived,
-        };
-        self.storage = Arc::new(storage.crash_and_reopen(tail));
-        if self.is_disturbed {
-            self.storage.set_faults(Some(self.random.fork()));
-        }
-        self.start_worker()
-    }
-
-    fn stages(&self) -> String {
+    pub(crate) fn stages(&self) -> String {
         let stage = |(place, stage): (&JobPlace, &JobStage)| {
             let name = self.graph.head_name(self.graph.shapes[place.shape].head);
             let stage = match stage {
@@ -351,7 +262,7 @@ impl<'w> World<'w> {
                 JobStage::Open(_) => "open",
                 JobStage::Ended => "ended",
             };
-            format!("{name}[{}] is {stage}", place.partition)
+            format!("{} of {name} is {stage}", place.partition)
         };
         let stages: Vec<String> = self
             .places
@@ -363,7 +274,8 @@ impl<'w> World<'w> {
     }
 }
 
-fn progress(text: String) -> Finding {
+/// A run did not go on as it should.
+pub(crate) fn progress(text: String) -> Finding {
     Finding {
         checker: Checker::Progress,
         text,

@@ -281,6 +281,19 @@ impl CommitTicket {
         ticket
     }
 
+    /// The decision, if there is one already.
+    ///
+    /// # Errors
+    ///
+    /// As [`CommitTicket::wait`].
+    pub fn try_wait(&self) -> Option<Result<CommitOutcome, StorageError>> {
+        match self.answer.try_recv() {
+            Ok(answer) => Some(answer),
+            Err(mpsc::TryRecvError::Empty) => None,
+            Err(mpsc::TryRecvError::Disconnected) => Some(Ok(CommitOutcome::Unknown)),
+        }
+    }
+
     /// Waits for the decision.
     ///
     /// # Errors

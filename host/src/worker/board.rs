@@ -41,13 +41,23 @@ struct LaneStatus {
     written: EpochId,
     /// The newest epoch whose chunk, and all before it, the reader has committed past.
     covered: EpochId,
-    /// Chunks that are not covered, with their sizes in bytes, and their sum.
-    waiting: VecDeque<(EpochId, u64)>,
+    /// The chunks that are written and not covered, oldest first.
+    waiting: VecDeque<WrittenChunk>,
+    /// Their bytes.
     waiting_bytes: u64,
     /// No chunk will follow in this run.
     closed: bool,
     /// Committed chunks on their way to the reader.
     channel: LaneChannel,
+}
+
+/// A chunk that a lane's writer has committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WrittenChunk {
+    /// Its epoch.
+    pub epoch: EpochId,
+    /// How much it holds, as [`ChunkMessages::size_bytes`] counts it.
+    pub size_bytes: u64,
 }
 
 impl LaneBoard {
@@ -59,16 +69,16 @@ impl LaneBoard {
         }
     }
 
-    /// Makes a lane known, with the chunks that storage holds of it and their sizes in bytes. What the
-    /// board knows of its reader stays: a writer that starts again in the middle of a run opens its
-    /// lanes again.
-    pub fn open(&self, lane: LaneId, chunks: &[(EpochId, u64)]) {
+    /// Makes a lane known, with the chunks that storage holds of it, oldest first. What the board
+    /// knows of its reader stays: a writer that starts again in the middle of a run opens its lanes
+    /// again, and what its reader has passed does not wait although it is still kept.
+    pub fn open(&self, lane: LaneId, kept: &[WrittenChunk]) {
         self.change(lane, |status| {
             status.waiting.clear();
             status.waiting_bytes = 0;
-            for (epoch, size_bytes) in chunks {
-                status.written = status.written.max(*epoch);
-                status.wait(*epoch, *size_bytes);
+            for chunk in kept {
+                status.written = status.written.max(chunk.epoch);
+                status.wait(*chunk);
             }
             status.closed = false;
         });
@@ -81,7 +91,8 @@ impl LaneBoard {
             // A writer that was slow to say so has a successor that found the chunk in storage.
             if epoch > status.written {
                 let previous = std::mem::replace(&mut status.written, epoch);
-                status.wait(epoch, chunk.size_bytes() as u64);
+                let size_bytes = chunk.size_bytes() as u64;
+                status.wait(WrittenChunk { epoch, size_bytes });
                 status.channel.send(previous, epoch, chunk, channel_bytes);
             }
         });
@@ -101,10 +112,9 @@ impl LaneBoard {
     pub fn covered(&self, lane: LaneId, epoch: EpochId) {
         self.change(lane, |status| {
             status.covered = status.covered.max(epoch);
-            while let Some((_, size_bytes)) =
-                (status.waiting).pop_front_if(|(first, _)| *first <= status.covered)
-            {
-                status.waiting_bytes -= size_bytes;
+            let covered = status.covered;
+            while let Some(chunk) = status.waiting.pop_front_if(|chunk| chunk.epoch <= covered) {
+                status.waiting_bytes -= chunk.size_bytes;
             }
         });
     }
@@ -217,10 +227,10 @@ impl LaneBoard {
 
 impl LaneStatus {
     /// A chunk waits for the reader, unless that was quicker.
-    fn wait(&mut self, epoch: EpochId, size_bytes: u64) {
-        if epoch > self.covered {
-            self.waiting.push_back((epoch, size_bytes));
-            self.waiting_bytes += size_bytes;
+    fn wait(&mut self, chunk: WrittenChunk) {
+        if chunk.epoch > self.covered {
+            self.waiting.push_back(chunk);
+            self.waiting_bytes += chunk.size_bytes;
         }
     }
 }
@@ -243,9 +253,16 @@ mod tests {
         Arc::new(chunk)
     }
 
+    fn kept(epoch: u64) -> WrittenChunk {
+        WrittenChunk {
+            epoch: EpochId(epoch),
+            size_bytes: chunk().size_bytes() as u64,
+        }
+    }
+
     fn board() -> LaneBoard {
         let board = LaneBoard::default();
-        board.open(LANE, &[(EpochId(3), 1)]);
+        board.open(LANE, &[kept(3)]);
         board
     }
 
@@ -330,7 +347,7 @@ mod tests {
         board.hand_on(LANE, EpochId(4), &chunk());
         board.covered(LANE, EpochId(4));
         board.close(LANE);
-        board.open(LANE, &[(EpochId(4), 1)]);
+        board.open(LANE, &[kept(4)]);
         assert!(board.are_covered([LANE]));
         assert!(!board.are_closed([LANE]));
     }

@@ -47,7 +47,7 @@ pub struct Job {
     /// The lanes that the job writes.
     output: LanesOutput,
     /// The epoch that storage is making durable.
-    submitted: Option<SubmittedEpoch>,
+    submitted: Option<(CommitTicket, SubmittedEpoch)>,
     storage: Arc<dyn Storage>,
     board: Arc<LaneBoard>,
     progress: JobProgress,
@@ -63,7 +63,6 @@ pub struct Job {
 /// An epoch on its way, and what is to be said of it once it is committed.
 struct SubmittedEpoch {
     epoch: EpochId,
-    ticket: CommitTicket,
     chunks: Vec<LaneChunk>,
     coverage: Vec<LaneCoverage>,
     counts: EpochCounts,
@@ -303,6 +302,8 @@ impl Job {
             }
             epoch.add_input(&input);
             self.run_batch(epoch, input)?;
+            // Readers are not to wait for the rest of this epoch.
+            self.settle_if_decided()?;
         }
         Ok(())
     }
@@ -409,18 +410,18 @@ impl Job {
         commit: EpochCommit,
         coverage: Vec<LaneCoverage>,
         counts: EpochCounts,
-    ) -> SubmittedEpoch {
+    ) -> (CommitTicket, SubmittedEpoch) {
         let (epoch, chunks) = (commit.epoch, commit.chunks.clone());
         self.identity.epoch = epoch.next();
         self.identity.alignment = commit.record.alignment;
         self.output.submitted(&chunks);
-        SubmittedEpoch {
+        let submitted = SubmittedEpoch {
             epoch,
-            ticket: self.storage.submit_epoch(self.lease, commit),
             chunks,
             coverage,
             counts,
-        }
+        };
+        (self.storage.submit_epoch(self.lease, commit), submitted)
     }
 
     /// Everything that the epoch commits beside its messages, and what lanes' writers are to be told
@@ -454,11 +455,34 @@ impl Job {
     /// Waits until the submitted epoch is decided, if there is one; once it is, hands its chunks on, tells
     /// writers how far their lanes are read, and counts.
     fn settle(&mut self) -> Result<(), JobError> {
-        let Some(submitted) = self.submitted.take() else {
-            return Ok(());
-        };
+        match self.submitted.take() {
+            Some((ticket, submitted)) => self.take_decision(ticket.wait(), submitted),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Job::settle`], if the submitted epoch is decided already.
+    fn settle_if_decided(&mut self) -> Result<(), JobError> {
+        let decision = self
+            .submitted
+            .as_ref()
+            .and_then(|(ticket, _)| ticket.try_wait());
+        match (decision, self.submitted.take()) {
+            (Some(decision), Some((_, submitted))) => self.take_decision(decision, submitted),
+            (_, submitted) => {
+                self.submitted = submitted;
+                Ok(())
+            }
+        }
+    }
+
+    fn take_decision(
+        &mut self,
+        decision: Result<CommitOutcome, StorageError>,
+        submitted: SubmittedEpoch,
+    ) -> Result<(), JobError> {
         let epoch = submitted.epoch;
-        match submitted.ticket.wait()? {
+        match decision? {
             CommitOutcome::Committed(_) => {}
             CommitOutcome::Refused(refusal) => return Err(JobError::Refused(refusal)),
             CommitOutcome::Unknown => {

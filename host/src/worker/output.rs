@@ -7,7 +7,7 @@ use crate::storage::{Storage, StorageError};
 use crate::types::epoch::{LaneChunk, LaneTrim};
 use crate::types::ids::{EpochId, LaneId};
 use crate::types::key::partition_of;
-use crate::worker::board::LaneBoard;
+use crate::worker::board::{LaneBoard, WrittenChunk};
 use crate::worker::plan::JobPlan;
 
 /// How many chunks of one lane are looked at at a time when its writer starts.
@@ -49,7 +49,7 @@ impl LanesOutput {
             board.open(*id, &chunks);
             lanes.push(WrittenLane {
                 id: *id,
-                kept: KeptChunks::restored(chunks.into_iter().map(|(epoch, _)| epoch)),
+                kept: KeptChunks::restored(chunks.iter().map(|chunk| chunk.epoch)),
                 submitted_bytes: 0,
             });
         }
@@ -152,21 +152,18 @@ impl LanesOutput {
     }
 }
 
-/// The chunks of a lane that earlier runs left, and their sizes in bytes.
-fn restore_chunks(
-    storage: &dyn Storage,
-    lane: LaneId,
-) -> Result<Vec<(EpochId, u64)>, StorageError> {
-    let mut restored: Vec<(EpochId, u64)> = Vec::new();
+/// The chunks of a lane that earlier runs left, oldest first.
+fn restore_chunks(storage: &dyn Storage, lane: LaneId) -> Result<Vec<WrittenChunk>, StorageError> {
+    let mut kept: Vec<WrittenChunk> = Vec::new();
     loop {
-        let from = restored
-            .last()
-            .map_or(EpochId::NONE, |(last, _)| last.next());
+        let from = kept.last().map_or(EpochId::NONE, |last| last.epoch.next());
         let chunks = rows::read_chunks(storage, lane, from, CHUNKS_RESTORED)?;
         if chunks.is_empty() {
-            return Ok(restored);
+            return Ok(kept);
         }
-        let sizes = (chunks.iter()).map(|(epoch, chunk)| (*epoch, chunk.size_bytes() as u64));
-        restored.extend(sizes);
+        kept.extend(chunks.iter().map(|(epoch, chunk)| WrittenChunk {
+            epoch: *epoch,
+            size_bytes: chunk.size_bytes() as u64,
+        }));
     }
 }

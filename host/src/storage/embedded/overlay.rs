@@ -99,14 +99,17 @@ pub(super) fn find(
     })
 }
 
+/// A row's key and its newest value; `None`: the row goes.
+type FoundRow = (Vec<u8>, Option<Vec<u8>>);
+
 /// The first `limit` rows in `start <= key < end` of all partitions, in order, each key once, and
-/// whether there are more. `None`: the row goes.
+/// whether there are more.
 pub(super) fn range(
     partitions: &HashMap<PartitionId, Vec<Arc<Run>>>,
     start: &[u8],
     end: &[u8],
     limit: usize,
-) -> (Vec<(Vec<u8>, Option<Vec<u8>>)>, bool) {
+) -> (Vec<FoundRow>, bool) {
     let mut found: BTreeMap<&[u8], (&Rows, usize)> = BTreeMap::new();
     for run in partitions.values().flat_map(|runs| runs.iter().rev()) {
         let rows = run.rows();

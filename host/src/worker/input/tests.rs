@@ -13,7 +13,7 @@ use crate::types::epoch::{ChunkMessages, EpochCommit, FrontierAdvance, LaneChunk
 use crate::types::ids::{EpochId, LaneId, PartitionId, StreamId};
 use crate::types::lease::Lease;
 use crate::types::pipeline::LaneLimits;
-use crate::worker::board::LaneBoard;
+use crate::worker::board::{LaneBoard, WrittenChunk};
 use crate::worker::input::ItemLocation;
 use crate::worker::input::lanes::LanesInput;
 use crate::worker::plan::LanePlan;
@@ -266,7 +266,11 @@ fn a_gap_in_the_channel_is_filled_from_storage() {
     assert_eq!(lanes.next(&mut input, ALL), "1");
     let lost = lanes.commit_silently(lane(1, 0), &[(1, 0, "2")]);
     // Its writer's successor finds it in storage and goes on.
-    (lanes.board).open(lane(1, 0), &[(lost.epoch, 1)]);
+    let kept = WrittenChunk {
+        epoch: lost.epoch,
+        size_bytes: lost.messages.size_bytes() as u64,
+    };
+    lanes.board.open(lane(1, 0), &[kept]);
     lanes.commit(lane(1, 0), &[(1, 0, "3")]);
     lanes.commit(lane(1, 0), &[(1, 0, "4")]);
     assert_eq!(lanes.next(&mut input, ALL), "2 3 4");

@@ -1,0 +1,153 @@
+//! The checker of merging (R3): whenever a job took a message, no message that was present went
+//! before it.
+//!
+//! What was present is known from decided epochs alone, as jobs take their steps one at a time: what
+//! epochs decided earlier put into the job's lanes, less what the job had taken. One thing is not
+//! known: whether a job saw a chunk before the next epoch of its writer, which hands it on by then at the
+//! latest. Nothing is held against a job there.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tidelock::types::batch::Timestamp;
+use tidelock::types::epoch::EpochCommit;
+use tidelock::types::ids::{LaneId, PartitionId, SinkFileId, StreamId};
+
+use crate::checkers::{Checker, Evidence, Finding, witnessed};
+use crate::graph::{Graph, Head};
+use crate::storage::Decided;
+
+/// What a message is taken by: the least goes first.
+type Priority = (Timestamp, usize, PartitionId);
+
+/// What waits for one transform's partition.
+struct Reader {
+    name: String,
+    /// For each stream that it reads: the input that it comes by, and the delay of that input.
+    inputs: BTreeMap<StreamId, (usize, Timestamp)>,
+    lanes: BTreeMap<LaneId, VecDeque<Waiting>>,
+}
+
+/// A message in a lane.
+struct Waiting {
+    alignment: Timestamp,
+    payload: Vec<u8>,
+    /// Whether the job can't but see it.
+    is_certain: bool,
+}
+
+/// Judges the order in which messages were taken in everything that was ever decided.
+pub(crate) fn judge(evidence: &Evidence<'_>, decided: &[Decided]) -> Vec<Finding> {
+    let mut readers = readers(evidence);
+    let mut findings = Vec::new();
+    for Decided { commit, .. } in decided {
+        if let Some((reader, witness)) = readers.get_mut(&commit.partition) {
+            for payload in witnessed(commit, *witness, true) {
+                findings.extend(reader.take(&payload));
+            }
+        }
+        for (reader, _) in readers.values_mut() {
+            reader.is_told_of(commit.partition);
+        }
+        put(commit, &mut readers);
+    }
+    findings
+}
+
+type Readers = BTreeMap<PartitionId, (Reader, SinkFileId)>;
+
+fn readers(evidence: &Evidence<'_>) -> Readers {
+    let partitions = evidence.layouts.all();
+    partitions
+        .filter_map(|partition| {
+            let shape = evidence.layouts.place(partition).shape;
+            let Head::Transform(at) = evidence.graph.shapes[shape].head else {
+                return None;
+            };
+            let reader = Reader {
+                name: evidence.name(partition),
+                inputs: inputs(evidence.graph, at, evidence),
+                lanes: BTreeMap::new(),
+            };
+            Some((partition, (reader, evidence.sink_file(shape))))
+        })
+        .collect()
+}
+
+fn inputs(
+    graph: &Graph,
+    transform: usize,
+    evidence: &Evidence<'_>,
+) -> BTreeMap<StreamId, (usize, Timestamp)> {
+    let transform = &graph.computations[transform];
+    let streams = transform.inputs.iter().zip(&transform.delays_ms);
+    streams
+        .enumerate()
+        .map(|(input, (stream, delay_ms))| {
+            let stream = evidence.deployment.stream(&graph.stream_name(*stream));
+            (stream, (input, *delay_ms))
+        })
+        .collect()
+}
+
+fn put(commit: &EpochCommit, readers: &mut Readers) {
+    for chunk in &commit.chunks {
+        let Some((reader, _)) = readers.get_mut(&chunk.lane.reader) else {
+            continue;
+        };
+        let lane = reader.lanes.entry(chunk.lane).or_default();
+        let alignments = chunk.messages.alignments.iter();
+        lane.extend(alignments.enumerate().map(|(index, alignment)| Waiting {
+            alignment,
+            payload: chunk.messages.payloads.get(index).to_vec(),
+            is_certain: false,
+        }));
+    }
+}
+
+impl Reader {
+    fn priority(&self, lane: LaneId, message: &Waiting) -> Priority {
+        let (input, delay_ms) = self.inputs[&lane.stream];
+        (message.alignment + delay_ms, input, lane.producer)
+    }
+
+    /// Takes a message; tells what went before it. A message that is no lane's next one is found by
+    /// the checker of inputs.
+    fn take(&mut self, payload: &[u8]) -> Option<Finding> {
+        let is_next =
+            |lane: &VecDeque<Waiting>| lane.front().is_some_and(|it| it.payload == payload);
+        let lanes = self.lanes.iter();
+        let lane = lanes
+            .filter(|(_, lane)| is_next(lane))
+            .map(|(id, _)| *id)
+            .next()?;
+        let taken = self.lanes.get_mut(&lane)?.pop_front()?;
+        let priority = self.priority(lane, &taken);
+        let heads = self
+            .lanes
+            .iter()
+            .filter_map(|(id, lane)| Some((*id, lane.front()?)));
+        let passed = heads
+            .filter(|(_, head)| head.is_certain)
+            .map(|(id, head)| (self.priority(id, head), head))
+            .min_by_key(|(priority, _)| *priority);
+        let (before, head) = passed.filter(|(before, _)| *before < priority)?;
+        Some(Finding {
+            checker: Checker::Merge,
+            text: format!(
+                "{} took {} with {priority:?} before {} with {before:?}",
+                self.name,
+                payload.escape_ascii(),
+                head.payload.escape_ascii()
+            ),
+        })
+    }
+
+    /// Its writer goes on, so everybody knows what it has written before.
+    fn is_told_of(&mut self, producer: PartitionId) {
+        let lanes = self.lanes.iter_mut();
+        for (_, lane) in lanes.filter(|(lane, _)| lane.producer == producer) {
+            lane.iter_mut()
+                .for_each(|message| message.is_certain = true);
+        }
+    }
+}
