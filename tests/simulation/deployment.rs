@@ -10,18 +10,20 @@ use tidelock::controller::registry::{Registration, RegistryError};
 use tidelock::controller::wiring::{NodePlaces, Wiring};
 use tidelock::engine::state::STATE_CACHE_BYTES_MAX;
 use tidelock::sink::file::FileSink;
+use tidelock::source::Source as _;
 use tidelock::storage::{Storage, StorageError, leases, rows};
 use tidelock::types::batch::Description;
 use tidelock::types::ids::{PartitionId, SinkFileId, StreamId};
 use tidelock::types::pipeline::{EpochLimits, Pipeline, SinkConnector};
 use tidelock::worker::plan::{InputPlan, JobPlan, NodePlan, PartitionPlace, SinkPlan, SourcePlan};
+use tidelock::worker::turns::SourceTurn;
 
 use crate::graph::{Graph, Head, Shape, Stream};
 use crate::guests::Guests;
 use crate::mutation::Mutation;
 use crate::pipeline;
 use crate::random::Random;
-use crate::record_source::{RecordSource, SourceLength};
+use crate::record_source::{RecordSource, SourceLength, SourcePart};
 
 /// The pipeline, registered.
 pub(crate) struct Deployment {
@@ -46,7 +48,7 @@ pub(crate) struct Parts<'p> {
     /// The components.
     pub(crate) guests: &'p Guests,
     /// How many records each source has.
-    pub(crate) sources: &'p [SourceLength],
+    pub(crate) sources: &'p BTreeMap<SourcePart, SourceLength>,
     /// How the placement is broken, if it is.
     pub(crate) mutation: Option<Mutation>,
 }
@@ -156,12 +158,21 @@ impl Deployment {
             }
             (JobHead::Source(_), Head::Source(source)) => {
                 let position = rows::read_source_position(storage, lease.partition)?;
-                let length = parts.sources[source].clone();
-                let source = RecordSource::open(source, position.as_deref(), length, random.fork());
+                let index = plan_place(place.partition, wiring.partitions(&shape.head)).index;
+                let partition = index as usize;
+                let part = SourcePart { source, partition };
+                let length = parts.sources[&part].clone();
+                let opened = RecordSource::open(part, position.as_deref(), length, random.fork());
+                let (count, parallel) = parts.graph.source_partitions[source];
                 let plan = SourcePlan {
                     described: shape.head.name().to_owned(),
-                    source: Box::new(source),
-                    turn: None,
+                    turn: (count > parallel).then(|| SourceTurn {
+                        source: shape.head.name().to_owned(),
+                        parallel,
+                        write_time: opened.write_time(),
+                        index: partition,
+                    }),
+                    source: Box::new(opened),
                 };
                 (InputPlan::Source(plan), None)
             }

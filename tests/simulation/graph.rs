@@ -10,6 +10,7 @@ use guest_behaviours::trace;
 use tidelock::types::batch::Timestamp;
 
 use crate::random::Random;
+use crate::record_source::SourcePart;
 
 /// A stream, as an index: first one for each source, then two for each computation.
 pub(crate) type Stream = usize;
@@ -22,6 +23,8 @@ const DIAMONDS_PERCENT: u64 = 15;
 pub(crate) struct Graph {
     /// How many sources there are.
     pub(crate) sources: usize,
+    /// Of each source, its partitions, and how many of them are read at once.
+    pub(crate) source_partitions: Vec<(usize, usize)>,
     /// The computations.
     pub(crate) computations: Vec<Computation>,
     /// What each sink takes. The first ones are the witnesses: one for each job shape, which takes
@@ -116,7 +119,12 @@ impl Graph {
         for _ in 0..random.within(1..=2) {
             sinks.push(some_streams(random, streams, 3));
         }
+        let source_partitions = (0..sources).map(|_| {
+            let partitions = random.within(1..=3);
+            (partitions, random.within(1..=partitions))
+        });
         Graph {
+            source_partitions: source_partitions.collect(),
             sources,
             computations,
             sinks,
@@ -143,6 +151,14 @@ impl Graph {
     /// The name of a source.
     pub(crate) fn source_name(&self, source: usize) -> String {
         format!("s{source}")
+    }
+
+    /// Every partition of every source.
+    pub(crate) fn source_parts(&self) -> impl Iterator<Item = SourcePart> {
+        let sources = self.source_partitions.iter().enumerate();
+        sources.flat_map(|(source, (partitions, _))| {
+            (0..*partitions).map(move |partition| SourcePart { source, partition })
+        })
     }
 
     /// The name of a shape's head.

@@ -15,7 +15,7 @@ use tidelock::types::pipeline::LaneLimits;
 use tidelock::worker::plan::{InputPlan, JobPlan};
 
 use crate::checkers::Checker;
-use crate::record_source::{number_of, source_of, write_time};
+use crate::record_source::{number_of, part_of, write_time};
 use crate::storage::SimulatedStorage;
 
 /// What is broken.
@@ -300,7 +300,7 @@ fn align(commit: &mut EpochCommit, time: impl Fn(&[u8]) -> Timestamp) {
 
 /// When the record was written that a message goes back to.
 fn written_at(payload: &[u8]) -> Timestamp {
-    write_time(source_of(payload), number_of(payload))
+    write_time(part_of(payload), number_of(payload))
 }
 
 fn chunks_alone(commit: EpochCommit) -> EpochCommit {

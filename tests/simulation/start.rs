@@ -13,7 +13,7 @@ use crate::world::{World, progress};
 impl World<'_> {
     /// A new worker takes over: finds the pipeline registered, announces every job, opens none yet.
     pub(crate) fn start_worker(&mut self) -> Result<(), Finding> {
-        self.sources.iter().for_each(SourceLength::forget_end);
+        self.sources.values().for_each(SourceLength::forget_end);
         self.register()?;
         self.lane_limits = lane_limits(&mut self.random);
         self.storage.set_lane_bytes_max(self.lane_limits.max_bytes);

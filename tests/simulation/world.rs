@@ -5,6 +5,7 @@
 //! in a random order while things go wrong for a while, and then, undisturbed, must come to their
 //! end. After each run the checkers judge all that was ever decided.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidelock::types::pipeline::LaneLimits;
@@ -20,7 +21,7 @@ use crate::guests::Guests;
 use crate::layouts::Layouts;
 use crate::mutation::Mutation;
 use crate::random::Random;
-use crate::record_source::SourceLength;
+use crate::record_source::{SourceLength, SourcePart};
 use crate::storage::SimulatedStorage;
 use crate::worker::{JobStage, SimulatedWorker};
 
@@ -87,7 +88,7 @@ pub(crate) struct World<'w> {
     pub(crate) storage: Arc<SimulatedStorage>,
     pub(crate) clock: Arc<SimulatedClock>,
     /// How many records each source has.
-    pub(crate) sources: Vec<SourceLength>,
+    pub(crate) sources: BTreeMap<SourcePart, SourceLength>,
     pub(crate) worker: SimulatedWorker,
     /// Jobs that go on without a lease.
     pub(crate) stale_jobs: Vec<Job>,
@@ -119,8 +120,8 @@ impl<'w> World<'w> {
             worker: SimulatedWorker::new(storage.clone(), clock.clone(), LaneLimits::default(), 0),
             storage,
             clock,
-            sources: (0..graph.sources)
-                .map(|_| SourceLength::default())
+            sources: (graph.source_parts())
+                .map(|part| (part, SourceLength::default()))
                 .collect(),
             graph,
             stale_jobs: Vec::new(),
@@ -131,9 +132,9 @@ impl<'w> World<'w> {
     }
 
     fn grow_sources(&mut self) {
-        for source in &self.sources {
+        for source in self.sources.values() {
             source.forget_end();
-            source.grow(self.random.within(0..=60) as u64);
+            source.grow(self.random.within(0..=40) as u64);
         }
     }
 
@@ -214,7 +215,7 @@ impl<'w> World<'w> {
             }
             Err(JobError::Storage(_)) if self.storage.take_failed_read() => JobStage::Gone,
             // A job tells it once what it had read before is committed.
-            Err(JobError::Source(_)) if self.sources.iter().any(SourceLength::take_failure) => {
+            Err(JobError::Source(_)) if self.sources.values().any(SourceLength::take_failure) => {
                 self.storage.count(Fault::SourceFailed);
                 JobStage::Gone
             }
