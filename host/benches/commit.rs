@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use tidelock::storage::embedded::{EmbeddedOptions, EmbeddedStorage};
 use tidelock::storage::{CommitOutcome, Storage as _, leases};
-use tidelock::types::epoch::{EpochCommit, EpochRecord, StateChanges};
+use tidelock::types::epoch::{EpochCommit, StateChanges};
 use tidelock::types::ids::{EpochId, PartitionId};
 use tidelock::types::lease::Lease;
 
@@ -107,16 +107,9 @@ fn make_epoch(lease: Lease, epoch: u64, records: u64, random: &mut Random) -> Ep
         delays.values.push(&value);
     }
     EpochCommit {
-        partition: lease.partition,
-        generation: lease.generation,
-        epoch: EpochId(epoch),
         source_position: Some(epoch.to_le_bytes().to_vec()),
-        frontiers: Vec::new(),
         states: vec![delays],
-        chunks: Vec::new(),
-        trims: Vec::new(),
-        appends: Vec::new(),
-        record: EpochRecord::default(),
+        ..EpochCommit::empty(&lease, EpochId(epoch))
     }
 }
 

@@ -29,7 +29,7 @@ fn text_and_document_name_the_jobs() {
     assert_eq!(
         jobs,
         [
-            "job of source departures",
+            "job of source departures, 1 partition",
             "job of transform delays, 1 partition"
         ]
     );

@@ -11,12 +11,16 @@ mod changes;
 mod example;
 // The pipeline that several of them run.
 mod flights;
+// What an epoch is, and each fault that one can meet.
+mod epochs;
 // A pipeline's graph, printed and drawn.
 mod graph;
 // SIGKILL at any moment, and output as if nothing had happened.
 mod kill;
 // Transforms cut into several partitions.
 mod partitions;
+// Transforms whose partitions change between runs.
+mod repartition;
 // The command line as a person uses it.
 mod run;
 // What guests can do, and what becomes of those that try more.

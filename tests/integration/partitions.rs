@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use harness::TestHost;
 
-use crate::example::{limit_epochs, pipeline, write_pipeline};
+use crate::example::{limit_epochs, pipeline, write_lines, write_pipeline};
 
 /// Sets the transform's partitions, and epochs so small that kills find many.
 fn partitioned(count: i64) -> impl Fn(&mut toml::Table) {
@@ -68,15 +68,34 @@ fn f1_kills_of_four_partitions_lose_and_repeat_nothing() {
 }
 
 #[test]
-fn another_number_of_partitions_is_refused_on_the_same_data() {
-    let folder = pipeline(200, partitioned(2));
+fn another_number_of_partitions_needs_a_word_and_changes_nothing_before() {
+    let folder = pipeline(1_000, partitioned(2));
     run(&folder);
+    let undisturbed = pipeline(2_000, partitioned(1));
+    run(&undisturbed);
+
     write_pipeline(&folder, partitioned(3));
-    let refused = folder.run(["run", ".", "--accept-change"]);
+    write_lines(&folder, 2_000);
+    let before = folder.read("out/statistics.jsonl");
+    let refused = folder.run(["run", "."]);
     let said = refused.stderr.join("\n");
     assert_eq!(refused.status.code(), Some(5), "{said}");
     assert!(
         said.contains("partitions of computation delays: was 2, now 3"),
         "{said}"
     );
+    assert_eq!(folder.read("out/statistics.jsonl"), before);
+
+    let accepted = folder.run(["run", ".", "--accept-change"]);
+    let said = accepted.stderr.join("\n");
+    assert!(accepted.status.success(), "{said}");
+    assert!(
+        said.contains("states and 0 waiting messages moved from 2 to 3 partitions"),
+        "{said}"
+    );
+    for name in ["statistics", "alerts"] {
+        assert_eq!(rows_by_key(&folder, name), rows_by_key(&undisturbed, name));
+    }
+    // It is what ran last now.
+    run(&folder);
 }

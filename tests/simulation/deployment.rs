@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use tidelock::controller::change::Change;
 use tidelock::controller::graph::{JobHead, JobShape};
 use tidelock::controller::registry::{Registration, RegistryError};
+use tidelock::controller::retiring::RetiringWriters;
 use tidelock::controller::wiring::{NodePlaces, Wiring};
 use tidelock::engine::state::STATE_CACHE_BYTES_MAX;
 use tidelock::sink::file::FileSink;
@@ -152,7 +153,7 @@ impl Deployment {
         let lease = leases::grant(storage, place.partition)?;
         let (input, transform) = match (&shape.head, head) {
             (JobHead::Transform(name), _) => {
-                let lanes = wiring.lanes_read(name, lease.partition);
+                let lanes = wiring.lanes_read(name, lease.partition, &RetiringWriters::default());
                 let node = node(name, wiring.transform_places(shape, name), parts);
                 (InputPlan::Lanes(lanes), Some(node))
             }

@@ -307,6 +307,7 @@ fn chunks_alone(commit: EpochCommit) -> EpochCommit {
     EpochCommit {
         source_position: None,
         frontiers: Vec::new(),
+        dropped_frontiers: Vec::new(),
         states: Vec::new(),
         trims: Vec::new(),
         appends: Vec::new(),

@@ -8,6 +8,7 @@ pub mod check;
 pub mod graph;
 pub mod inspect;
 pub mod job_notes;
+pub mod moves;
 pub mod progress;
 pub mod run;
 

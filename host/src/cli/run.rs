@@ -11,14 +11,16 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::job_notes::job_notes;
+use crate::cli::moves::MoveView;
 use crate::cli::progress::ProgressView;
 use crate::cli::{OpenStorage, Outcome, OutputFormat, print_json};
 use crate::clock::{Clock, SystemClock};
 use crate::config;
 use crate::controller::admission::admit;
+use crate::controller::layout_mover::LayoutMoveError;
 use crate::controller::placement::PlacementError;
 use crate::controller::registry::RegistryError;
-use crate::controller::{Controller, ControllerError};
+use crate::controller::{Controller, ControllerError, StartContext};
 use crate::guest::{GuestOptions, GuestRuntime};
 use crate::sink;
 use crate::storage::embedded::directories::make_durable;
@@ -46,7 +48,7 @@ pub struct RunArguments {
     /// Where states and positions are kept [default: .tidelock beside the pipeline file].
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Go on although component, parameters or source are not those of the last run. A source
+    /// Go on although component, parameters, partitions or source are not those of the last run. A source
     /// that changed is read from its beginning.
     #[arg(long)]
     pub accept_change: bool,
@@ -107,9 +109,17 @@ pub fn run(
         opened => opened.with_context(|| format!("failed to open {}", data.display()))?,
     };
     tracing::debug!(data = %data.display(), "storage opened");
-    let accept = arguments.accept_change;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
-    let opened = Controller::open(&pipeline, &admission, &runtime, &storage, &clock, accept);
+    let mut moves = MoveView::new(logs, &*clock);
+    let context = StartContext {
+        runtime: &runtime,
+        storage: &storage,
+        clock: &clock,
+        accept_change: arguments.accept_change,
+        observe_move: &mut |layout_move| moves.moved(layout_move),
+    };
+    let opened = Controller::open(&pipeline, &admission, context);
+    moves.finish();
     let controller = match opened {
         Err(error) if is_conflict(&error) => return Ok(conflict(&error, logs)),
         opened => opened.with_context(|| format!("pipeline {} can't run", pipeline.name))?,
@@ -227,10 +237,11 @@ fn is_conflict(error: &ControllerError) -> bool {
         ControllerError::Changed { .. }
             | ControllerError::Registry(
                 RegistryError::StateVersions { .. }
-                    | RegistryError::Partitions { .. }
+                    | RegistryError::TooManyRetiring { .. }
                     | RegistryError::SinkTaken { .. }
                     | RegistryError::Contended { .. }
             )
+            | ControllerError::LayoutMove(LayoutMoveError::Registry(_))
             | ControllerError::Placement(
                 PlacementError::Stranded { .. }
                     | PlacementError::Storage(StorageError::SinkFileInUse { .. })

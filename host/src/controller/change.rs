@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::controller::registry::{Intent, KnownNodes, NodeRow};
+use crate::controller::registry::{ComputationIntent, Intent, KnownNodes, NodeRow};
+use crate::types::batch::ComputationKind;
 
 /// One difference between the last run and this one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -41,6 +42,7 @@ pub(super) fn changes(known: &KnownNodes, intent: &Intent) -> Vec<Change> {
     }
     for (name, row) in &known.computations {
         let node = format!("computation {name}");
+        found.compare_partitions(name, row, intent);
         if !found.is_there_as_before(&node, row, intent.computations.contains_key(name)) {
             continue;
         }
@@ -76,21 +78,6 @@ pub(super) fn state_version_changes(known: &KnownNodes, intent: &Intent) -> Vec<
     found.changes
 }
 
-/// Transforms that are to be cut into another number of partitions.
-pub(super) fn partition_changes(known: &KnownNodes, intent: &Intent) -> Vec<Change> {
-    let mut found = Changes::default();
-    for (name, now) in &intent.computations {
-        let Some(NodeRow { last: was, .. }) = known.computations.get(name) else {
-            continue;
-        };
-        if was.kind == now.kind {
-            let what = format!("partitions of computation {name}");
-            found.compare(what, &was.partition_count, &now.partition_count);
-        }
-    }
-    found.changes
-}
-
 #[derive(Default)]
 struct Changes {
     changes: Vec<Change>,
@@ -101,6 +88,22 @@ impl Changes {
         let (was, now) = (was.to_string(), now.to_string());
         if was != now {
             self.changes.push(Change { what, was, now });
+        }
+    }
+
+    /// A transform that had partitions, in the last run or before it left the pipeline, and is to have
+    /// another number of them: its states and waiting messages move.
+    fn compare_partitions(
+        &mut self,
+        name: &str,
+        row: &NodeRow<ComputationIntent>,
+        intent: &Intent,
+    ) {
+        let (was, now) = (row.partitions.len(), intent.computations.get(name));
+        let now = now.filter(|now| now.kind == ComputationKind::Transform && was > 0);
+        if let Some(now) = now {
+            let what = format!("partitions of computation {name}");
+            self.compare(what, &was, &now.partition_count);
         }
     }
 

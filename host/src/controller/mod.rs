@@ -4,6 +4,8 @@
 //! - [`admission`]: whether the pipeline may run at all.
 //! - [`registry`]: what the store remembers of it.
 //! - [`change`]: what differs from its last run.
+//! - [`layouts`]: the partitions that transforms had before; [`layout_mover`] and [`repartition`] move what
+//!   those have to the ones in force.
 //! - [`graph`]: how its graph is cut into jobs.
 //! - [`wiring`]: which lanes and sinks join the jobs.
 //! - [`sources`]: its sources, opened and compared with what was read before.
@@ -12,8 +14,12 @@
 pub mod admission;
 pub mod change;
 pub mod graph;
+pub mod layout_mover;
+pub mod layouts;
 pub mod placement;
 pub mod registry;
+pub mod repartition;
+pub mod retiring;
 mod source_rows;
 pub mod sources;
 pub mod wiring;
@@ -24,6 +30,7 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::controller::admission::Admission;
 use crate::controller::change::{Change, lines};
+use crate::controller::layout_mover::{LayoutMove, LayoutMoveError, LayoutMover};
 use crate::controller::placement::{PlacementError, Planner};
 use crate::controller::registry::{
     ComputationIntent, Intent, Registration, RegistryError, SinkIntent, SourceIntent,
@@ -67,14 +74,32 @@ pub enum ControllerError {
     /// A job could not be planned: a source, a sink's file, a lease or a component.
     #[error(transparent)]
     Placement(#[from] PlacementError),
+    /// States and waiting messages of a transform could not be moved to its new partitions.
+    #[error(transparent)]
+    LayoutMove(#[from] LayoutMoveError),
     /// The store failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
 
+/// What a start of a pipeline needs beside the pipeline.
+pub struct StartContext<'a> {
+    /// The sandbox.
+    pub runtime: &'a Arc<GuestRuntime>,
+    /// Where the pipeline's rows are.
+    pub storage: &'a Arc<dyn Storage>,
+    /// The time of day, for what transforms create.
+    pub clock: &'a Arc<dyn Clock>,
+    /// Whether to go on although something has changed since the last run.
+    pub accept_change: bool,
+    /// Is told how far a move to another number of partitions is; it may take a while.
+    pub observe_move: &'a mut dyn FnMut(&LayoutMove),
+}
+
 impl Controller {
-    /// Compares the pipeline with its last run, ends the leases of the process before this one,
-    /// grants new ones, and opens every job at its committed position.
+    /// Compares the pipeline with its last run, ends the leases of the process before this one, moves
+    /// states and waiting messages where a transform has another number of partitions, grants new
+    /// leases, and opens every job at its committed position.
     ///
     /// # Errors
     ///
@@ -84,11 +109,15 @@ impl Controller {
     pub fn open(
         pipeline: &Pipeline,
         admission: &Admission,
-        runtime: &Arc<GuestRuntime>,
-        storage: &Arc<dyn Storage>,
-        clock: &Arc<dyn Clock>,
-        accept_change: bool,
+        context: StartContext<'_>,
     ) -> Result<Controller, ControllerError> {
+        let StartContext {
+            runtime,
+            storage,
+            clock,
+            accept_change,
+            observe_move,
+        } = context;
         leases::end_all(&**storage)?;
         let intent = intent(pipeline, admission);
         let mut registration = Registration::draft(&**storage, &pipeline.name, &intent)?;
@@ -105,11 +134,14 @@ impl Controller {
                 changes,
             });
         }
+        let mut mover = LayoutMover::new(&**storage, &registration, observe_move);
+        mover.finish_recorded()?;
         registration.commit(&**storage)?;
         tracing::debug!(
             deployment = registration.deployment(),
             "pipeline registered"
         );
+        mover.carry_out()?;
         let plans = planner.plan(sources)?;
         let progress = RunProgress::default();
         Ok(Controller {

@@ -1,12 +1,12 @@
 //! The plans of a pipeline's jobs: each partition under a lease of its own, its input opened, its
 //! chain instantiated, its lanes and sinks named.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::controller::admission::Admission;
 use crate::controller::graph::{JobHead, JobShape};
 use crate::controller::registry::Registration;
+use crate::controller::retiring::RetiringWriters;
 use crate::controller::sources::OpenSources;
 use crate::controller::wiring::{NodePlaces, Wiring};
 use crate::engine::state::STATE_CACHE_BYTES_MAX;
@@ -14,7 +14,7 @@ use crate::guest::{GuestError, GuestRuntime};
 use crate::sink;
 use crate::source::SourceError;
 use crate::storage::{Storage, StorageError, leases, rows};
-use crate::types::ids::LaneId;
+use crate::types::ids::{LaneId, PartitionId};
 use crate::types::lease::Lease;
 use crate::types::pipeline::{Pipeline, SinkConnector};
 use crate::worker::plan::{InputPlan, JobPlan, NodePlan, PartitionPlace, SinkPlan};
@@ -88,20 +88,9 @@ impl<'a> Planner<'a> {
     ///
     /// [`PlacementError::Stranded`], or when the store fails.
     pub fn refuse_to_strand_messages(&self) -> Result<(), PlacementError> {
-        let wiring = &self.wiring;
-        let lanes = (wiring.shapes().iter()).flat_map(|shape| match &shape.head {
-            JobHead::Source(_) => Vec::new(),
-            JobHead::Transform(name) => {
-                let partitions = wiring.partitions(&shape.head).iter();
-                partitions
-                    .flat_map(|reader| wiring.lanes_read(name, *reader))
-                    .collect()
-            }
-        });
-        let planned: BTreeSet<LaneId> = lanes.map(|plan| plan.lane).collect();
         for producer in self.registration.partitions_ever() {
             for lane in rows::lanes_kept(self.storage, producer)? {
-                if !planned.contains(&lane) {
+                if !self.wiring.has_lane(lane) {
                     let stream = self.registration.stream_name(lane.stream);
                     return Err(PlacementError::Stranded {
                         pipeline: self.pipeline.name.clone(),
@@ -114,25 +103,35 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Plans every job of the pipeline, each under a new lease.
+    /// Plans every job of the pipeline, each under a new lease, and one for each partition of an earlier
+    /// layout whose messages have not all been taken. Layouts must have been moved by then.
     ///
     /// # Errors
     ///
     /// The first sink file, lease or component that can't be had.
     pub fn plan(&self, mut sources: OpenSources) -> Result<Vec<JobPlan>, PlacementError> {
+        let retiring = RetiringWriters::find(&self.wiring, self.storage)?;
         let mut plans = Vec::new();
         for shape in self.wiring.shapes() {
+            for writer in retiring.of(&shape.head) {
+                plans.push(JobPlan::retiring(
+                    format!("retiring {}", shape.head.name()),
+                    writer.place,
+                    self.grant(writer.partition)?,
+                    self.registration.deployment(),
+                    self.wiring.streams_written(shape),
+                ));
+            }
             let partitions = self.wiring.partitions(&shape.head);
             for (index, partition) in partitions.iter().enumerate() {
-                let lease = leases::grant(self.storage, *partition)?;
-                tracing::debug!(lease = %lease.id, partition = %partition, "lease granted");
+                let lease = self.grant(*partition)?;
                 let input = match &shape.head {
                     JobHead::Source(name) => {
                         let source = sources.take(name, index);
                         InputPlan::Source(source.expect("every source was opened"))
                     }
                     JobHead::Transform(name) => {
-                        InputPlan::Lanes(self.wiring.lanes_read(name, *partition))
+                        InputPlan::Lanes(self.wiring.lanes_read(name, *partition, &retiring))
                     }
                 };
                 let place = PartitionPlace::new(index, partitions.len());
@@ -140,6 +139,12 @@ impl<'a> Planner<'a> {
             }
         }
         Ok(plans)
+    }
+
+    fn grant(&self, partition: PartitionId) -> Result<Lease, StorageError> {
+        let lease = leases::grant(self.storage, partition)?;
+        tracing::debug!(lease = %lease.id, partition = %partition, "lease granted");
+        Ok(lease)
     }
 
     fn job(

@@ -10,7 +10,10 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::controller::change::{Change, changes, lines, partition_changes, state_version_changes};
+use crate::controller::change::{Change, changes, lines, state_version_changes};
+use crate::controller::layouts::{
+    EarlierLayouts, Layouts, RETIRING_PARTITIONS_MAX, layout_row, layouts_from_now_on,
+};
 use crate::controller::source_rows::{SourcePartitions, UnlistedPartition};
 use crate::storage::leases::{Counter, allocate};
 use crate::storage::{CatalogChange, CatalogOutcome, Storage, StorageError, keys};
@@ -27,6 +30,8 @@ const PIPELINE: &str = "pipeline";
 const SOURCE: &str = "source/";
 /// What follows the pipeline's name in the key of a computation's row.
 const COMPUTATION: &str = "computation/";
+/// What follows the pipeline's name in the key of the row of a transform's earlier layouts.
+pub(super) const LAYOUTS: &str = "layouts/";
 /// What follows the pipeline's name in the key of a sink's row.
 const SINK: &str = "sink/";
 
@@ -81,12 +86,16 @@ pub struct ComputationIntent {
 /// A pipeline as it will be registered: compared with the last run, numbered, not written yet.
 #[derive(Debug)]
 pub struct Registration {
-    pipeline: String,
+    pub(super) pipeline: String,
     /// What the pipeline's row held when it was read.
     found: Option<Vec<u8>>,
     row: PipelineRow,
-    known: KnownNodes,
-    nodes: KnownNodes,
+    pub(super) known: KnownNodes,
+    pub(super) nodes: KnownNodes,
+    /// Earlier layouts of transforms, as they were found.
+    pub(super) known_layouts: Layouts,
+    /// The same from now on.
+    pub(super) layouts: Layouts,
     source_partitions: SourcePartitions,
     /// Everything that has changed since the last run.
     pub changes: Vec<Change>,
@@ -106,16 +115,18 @@ pub enum RegistryError {
         /// All differences.
         changes: Vec<Change>,
     },
-    /// A transform is to be cut into another number of partitions; its states can't move yet.
+    /// A transform was given other numbers of partitions again and again while its readers had not
+    /// taken what the earlier ones wrote.
     #[error(
-        "pipeline {pipeline} would look for its states in other partitions:\n{}\nkeep the number, or start afresh in another data directory",
-        lines(changes)
+        "the readers of computation {computation} of pipeline {pipeline} have yet to take messages of {count} partitions that it had before, at most {RETIRING_PARTITIONS_MAX} may be left; run it to its end with the partitions that it has now, then change them"
     )]
-    Partitions {
+    TooManyRetiring {
         /// The pipeline.
         pipeline: String,
-        /// All differences.
-        changes: Vec<Change>,
+        /// The transform.
+        computation: String,
+        /// Partitions of earlier layouts.
+        count: usize,
     },
     /// A sink's file belongs to another pipeline on the same data directory.
     #[error(
@@ -174,7 +185,8 @@ impl Registration {
     ///
     /// # Errors
     ///
-    /// [`RegistryError::StateVersions`], [`RegistryError::Partitions`], or when the store fails.
+    /// [`RegistryError::StateVersions`], [`RegistryError::TooManyRetiring`],
+    /// [`RegistryError::SinkTaken`], or when the store fails.
     pub fn draft(
         storage: &dyn Storage,
         pipeline: &str,
@@ -198,21 +210,16 @@ impl Registration {
                 changes: misread,
             });
         }
-        let moved = partition_changes(&known, intent);
-        if !moved.is_empty() {
-            return Err(RegistryError::Partitions {
-                pipeline: pipeline.to_owned(),
-                changes: moved,
-            });
-        }
         for stream in &intent.streams {
             if !row.streams.contains_key(stream) {
                 let id = StreamId(allocate(storage, Counter::Streams, 1)?);
                 row.streams.insert(stream.clone(), id);
             }
         }
+        let known_layouts: Layouts = read_rows(storage, pipeline, LAYOUTS)?;
         let nodes = number_nodes(storage, &known, intent, row.deployment + 1)?;
         let source_partitions = SourcePartitions::draft(storage, pipeline, intent)?;
+        let layouts = layouts_from_now_on(pipeline, &known_layouts, &known, &nodes)?;
         if nodes != known || source_partitions.have_changed() || found.is_none() {
             row.deployment += 1;
         }
@@ -223,6 +230,8 @@ impl Registration {
             row,
             known,
             nodes,
+            known_layouts,
+            layouts,
             source_partitions,
         })
     }
@@ -280,11 +289,28 @@ impl Registration {
         streams.find_map(|(name, found)| (*found == id).then_some(name.as_str()))
     }
 
-    /// Every partition that the pipeline ever had.
+    /// Every partition that the pipeline had when it ran last and of which anything may be left.
     pub fn partitions_ever(&self) -> Vec<PartitionId> {
         let computations = self.known.computations.values().map(|row| &row.partitions);
         let sources = self.source_partitions.ever();
-        sources.chain(computations.flatten().copied()).collect()
+        let retiring = self.known_layouts.values();
+        sources
+            .chain(computations.flatten().copied())
+            .chain(retiring.flat_map(EarlierLayouts::partitions))
+            .collect()
+    }
+
+    pub(super) fn commit_catalog(
+        &self,
+        storage: &dyn Storage,
+        change: &CatalogChange,
+    ) -> Result<(), RegistryError> {
+        match storage.commit_catalog(change)? {
+            CatalogOutcome::Committed => Ok(()),
+            CatalogOutcome::Refused => Err(RegistryError::Contended {
+                pipeline: self.pipeline.clone(),
+            }),
+        }
     }
 
     /// Writes down what is in force from now on.
@@ -293,7 +319,9 @@ impl Registration {
     ///
     /// [`RegistryError::Contended`], or when the store fails.
     pub fn commit(&self, storage: &dyn Storage) -> Result<(), RegistryError> {
-        let has_changed = self.nodes != self.known || self.source_partitions.have_changed();
+        let has_changed = self.nodes != self.known
+            || self.layouts != self.known_layouts
+            || self.source_partitions.have_changed();
         if !has_changed && self.found.is_some() {
             return Ok(());
         }
@@ -315,12 +343,11 @@ impl Registration {
             change.writes.push((key, Some(encode(row))));
         }
         change.writes.extend(self.source_partitions.writes());
-        match storage.commit_catalog(&change)? {
-            CatalogOutcome::Committed => Ok(()),
-            CatalogOutcome::Refused => Err(RegistryError::Contended {
-                pipeline: self.pipeline.clone(),
-            }),
+        for (name, layouts) in &self.layouts {
+            let key = node_key(&self.pipeline, LAYOUTS, name);
+            change.writes.push((key, layout_row(layouts)));
         }
+        self.commit_catalog(storage, &change)
     }
 }
 
@@ -348,9 +375,8 @@ fn number_nodes(
             let old = was.last.states.clone().into_iter();
             last.states = old.chain(last.states).collect();
         }
-        let count = u64::from(computation.partition_count);
         let row = NodeRow {
-            partitions: number(storage, was.map(|row| &row.partitions), count)?,
+            partitions: layout(storage, was.map(|row| &row.partitions), computation)?,
             last,
             removed_in: None,
         };
@@ -429,7 +455,22 @@ fn number(
     Ok(partitions)
 }
 
-fn node_key(pipeline: &str, what: &str, name: &str) -> Vec<u8> {
+/// The partitions of a computation: those that it had, or as many new ones as it is to have. A map has
+/// none of its own, but keeps those that it had as a transform.
+fn layout(
+    storage: &dyn Storage,
+    had: Option<&Vec<PartitionId>>,
+    computation: &ComputationIntent,
+) -> Result<Vec<PartitionId>, StorageError> {
+    let had = had.map_or(&[][..], Vec::as_slice);
+    let count = computation.partition_count;
+    match computation.kind == ComputationKind::Map || had.len() == count as usize {
+        true => Ok(had.to_vec()),
+        false => number(storage, None, u64::from(count)),
+    }
+}
+
+pub(super) fn node_key(pipeline: &str, what: &str, name: &str) -> Vec<u8> {
     keys::pipeline(pipeline, format!("{what}{name}").as_bytes())
 }
 
@@ -470,11 +511,15 @@ pub(super) fn decode<T: DeserializeOwned>(pipeline: &str, bytes: &[u8]) -> Resul
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::storage::memory::MemoryStorage;
 
-    fn intent(parameters: &str, source: &str, state_version: u32) -> Intent {
+    pub(in crate::controller) fn intent(
+        parameters: &str,
+        source: &str,
+        state_version: u32,
+    ) -> Intent {
         let computation = ComputationIntent {
             kind: ComputationKind::Transform,
             digest: Digest::of(b"component"),
@@ -496,14 +541,18 @@ mod tests {
     }
 
     /// Registers what is about to run; the changes that it found.
-    fn register(storage: &MemoryStorage, pipeline: &str, intent: &Intent) -> Vec<String> {
+    pub(in crate::controller) fn register(
+        storage: &MemoryStorage,
+        pipeline: &str,
+        intent: &Intent,
+    ) -> Vec<String> {
         let registration = Registration::draft(storage, pipeline, intent).unwrap();
         registration.commit(storage).unwrap();
         let changes = registration.changes.iter();
         changes.map(Change::to_string).collect()
     }
 
-    fn without_computations() -> Intent {
+    pub(in crate::controller) fn without_computations() -> Intent {
         Intent {
             computations: BTreeMap::new(),
             ..intent("{}", "file x", 1)

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::controller::graph::{JobHead, JobShape, job_shapes, transforms_reading};
 use crate::controller::registry::Registration;
+use crate::controller::retiring::RetiringWriters;
 use crate::types::batch::Description;
 use crate::types::ids::{LaneId, PartitionId};
 use crate::types::pipeline::Pipeline;
@@ -62,23 +63,65 @@ impl<'a> Wiring<'a> {
         }
     }
 
+    /// The partitions of earlier layouts of a source or transform, oldest layout first.
+    pub fn retiring(&self, head: &JobHead) -> &'a [Vec<PartitionId>] {
+        match head {
+            JobHead::Source(_) => &[],
+            JobHead::Transform(name) => self.registration.retiring(name),
+        }
+    }
+
+    /// Whether messages in a lane are read: by the partition that the lane names, or, where that one
+    /// belongs to an earlier layout, by those to which the messages move. It may have been written
+    /// under an earlier layout too.
+    pub fn has_lane(&self, lane: LaneId) -> bool {
+        let shape_of = |partition: PartitionId| {
+            let is_of = |shape: &&JobShape| {
+                let retiring = self.retiring(&shape.head).iter().flatten();
+                (self.partitions(&shape.head).iter().chain(retiring)).any(|of| *of == partition)
+            };
+            self.shapes.iter().find(is_of)
+        };
+        let Some(stream) = self.registration.stream_name(lane.stream) else {
+            return false;
+        };
+        let is_written =
+            shape_of(lane.producer).is_some_and(|writer| writer.place_of(stream).is_some());
+        let is_read = shape_of(lane.reader).is_some_and(|reader| {
+            transforms_reading(self.pipeline, stream).any(|name| name == reader.head.name())
+        });
+        is_written && is_read
+    }
+
     /// The lanes that feed a partition of a transform: one from each partition that writes one of
-    /// its inputs, in the order of the component's inputs, then of the producers.
-    pub fn lanes_read(&self, transform: &str, reader: PartitionId) -> Vec<LanePlan> {
+    /// its inputs, in the order of the component's inputs, then of the producers. Those of `retiring` must
+    /// be read to their end first.
+    pub fn lanes_read(
+        &self,
+        transform: &str,
+        reader: PartitionId,
+        retiring: &RetiringWriters,
+    ) -> Vec<LanePlan> {
         let delays = &self.pipeline.computations[transform].stream_delays;
         let mut lanes = Vec::new();
         for (input, stream) in self.descriptions[transform].inputs.iter().enumerate() {
-            let writers = (self.shapes.iter()).filter(|shape| shape.place_of(stream).is_some());
-            for producer in writers.flat_map(|shape| self.partitions(&shape.head)) {
+            let writers = || (self.shapes.iter()).filter(|shape| shape.place_of(stream).is_some());
+            let earlier = writers()
+                .flat_map(|shape| retiring.of(&shape.head))
+                .map(|writer| (writer.partition, Some(writer.rank)));
+            let in_force = writers()
+                .flat_map(|shape| self.partitions(&shape.head))
+                .map(|partition| (*partition, None));
+            for (producer, retiring) in earlier.chain(in_force) {
                 lanes.push(LanePlan {
                     lane: LaneId {
-                        producer: *producer,
+                        producer,
                         stream: self.registration.stream(stream),
                         reader,
                     },
                     input: u16::try_from(input).expect("a component has few inputs"),
                     delay: delays.get(stream).copied().unwrap_or_default(),
-                    retiring: None,
+                    retiring,
                 });
             }
         }

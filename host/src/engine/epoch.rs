@@ -194,6 +194,7 @@ impl OpenEpoch {
             epoch: self.identity.epoch,
             source_position: parts.source_position,
             frontiers: parts.frontiers,
+            dropped_frontiers: Vec::new(),
             states: parts.states,
             chunks: self
                 .chunks

@@ -15,16 +15,14 @@ use crate::types::batch::StateColumn;
 use crate::types::column::Column;
 use crate::types::epoch::StateChanges;
 use crate::types::key::key_hash;
+use crate::types::small_bytes::SmallBytes;
 
 /// How many bytes of states a job keeps in memory, where nothing else is said; those read least
 /// recently go first.
 pub const STATE_CACHE_BYTES_MAX: usize = 64 << 20;
 
-/// About what a key costs beside its bytes.
-const KEY_OVERHEAD_BYTES: usize = 64;
-
-/// About what a value costs beside its bytes.
-const VALUE_OVERHEAD_BYTES: usize = 48;
+/// About what a key costs beside bytes that do not lie in place: itself, its place in the table.
+const KEY_OVERHEAD_BYTES: usize = size_of::<CachedKey>() + 8;
 
 /// Stands for the slot of a key whose states are not in memory.
 const MISSING: u32 = u32::MAX;
@@ -51,7 +49,7 @@ pub struct StateCache {
 #[derive(Debug)]
 struct CachedKey {
     hash: u64,
-    bytes: Box<[u8]>,
+    bytes: SmallBytes,
     /// The epoch that read the key last, as the cache counts them.
     epoch_mark: u64,
 }
@@ -59,7 +57,7 @@ struct CachedKey {
 #[derive(Debug, Default)]
 struct CachedValue {
     /// Empty where the key has none.
-    bytes: Vec<u8>,
+    bytes: SmallBytes,
     /// Whether it differs from the committed one.
     is_changed: bool,
 }
@@ -149,17 +147,16 @@ impl StateCache {
             for (key_index, new) in column.keys.iter().zip(column.values.iter()) {
                 let slot = batch.0[*key_index as usize];
                 let value = &mut self.values[slot as usize * self.names.len() + state];
-                if value.bytes == new {
+                if *value.bytes == *new {
                     continue;
                 }
                 if !value.is_changed {
                     value.is_changed = true;
                     self.changed[state].push(slot);
                 }
-                self.size_bytes -= value.bytes.capacity();
-                value.bytes.clear();
-                value.bytes.extend_from_slice(new);
-                self.size_bytes += value.bytes.capacity();
+                self.size_bytes -= value.bytes.allocated_bytes();
+                value.bytes.set(new);
+                self.size_bytes += value.bytes.allocated_bytes();
             }
         }
     }
@@ -182,20 +179,24 @@ impl StateCache {
     fn take_changes_of(&mut self, state: usize, slots: &[u32]) -> StateChanges {
         let count = self.names.len();
         let place = |slot: u32| slot as usize * count + state;
-        let key_bytes = (slots.iter()).map(|slot| self.keys[*slot as usize].bytes.len());
-        let value_bytes = (slots.iter()).map(|slot| self.values[place(*slot)].bytes.len());
-        let mut changes = StateChanges {
-            state: self.names[state].clone(),
-            keys: Column::with_capacity(slots.len(), key_bytes.sum()),
-            values: Column::with_capacity(slots.len(), value_bytes.sum()),
-        };
+        let mut size_bytes = [0; 2];
+        for slot in slots {
+            size_bytes[0] += self.keys[*slot as usize].bytes.len();
+            size_bytes[1] += self.values[place(*slot)].bytes.len();
+        }
+        let [mut keys, mut values] =
+            size_bytes.map(|size| Column::with_capacity(slots.len(), size));
         for slot in self.in_order_of_keys(slots) {
             let value = &mut self.values[place(slot)];
             value.is_changed = false;
-            changes.keys.push(&self.keys[slot as usize].bytes);
-            changes.values.push(&value.bytes);
+            keys.push(&self.keys[slot as usize].bytes);
+            values.push(&value.bytes);
         }
-        changes
+        StateChanges {
+            state: self.names[state].clone(),
+            keys,
+            values,
+        }
     }
 
     /// The slots, sorted by their keys. Keys of one computation tend to begin alike, so the first
@@ -279,13 +280,13 @@ impl StateCache {
         values: impl IntoIterator<Item = Option<Vec<u8>>>,
     ) -> u32 {
         let values = values.into_iter().map(|bytes| CachedValue {
-            bytes: bytes.unwrap_or_default(),
+            bytes: SmallBytes::new(&bytes.unwrap_or_default()),
             is_changed: false,
         });
         self.values.extend(values);
         self.push_key(CachedKey {
             hash,
-            bytes: key.into(),
+            bytes: SmallBytes::new(key),
             epoch_mark: 0,
         })
     }
@@ -309,8 +310,8 @@ impl StateCache {
     fn slot_bytes(&self, slot: usize) -> usize {
         let count = self.names.len();
         let values = self.values[slot * count..][..count].iter();
-        let values = values.map(|value| VALUE_OVERHEAD_BYTES + value.bytes.capacity());
-        KEY_OVERHEAD_BYTES + self.keys[slot].bytes.len() + values.sum::<usize>()
+        let values = values.map(|value| size_of::<CachedValue>() + value.bytes.allocated_bytes());
+        KEY_OVERHEAD_BYTES + self.keys[slot].bytes.allocated_bytes() + values.sum::<usize>()
     }
 }
 
@@ -481,7 +482,7 @@ mod tests {
     fn past_its_bound_the_cache_keeps_what_the_latest_epochs_read() {
         let mut cache = loaded(1000);
         load(&mut cache, &[("c", "3"), ("d", "4")]);
-        change(&mut cache, &["c"], &[(0, "33")]);
+        change(&mut cache, &["c"], &[(0, &"3".repeat(90))]);
         for of in ["a", "b", "c", "d"] {
             read(&mut cache, &[of]);
             cache.take_changes();

@@ -68,10 +68,12 @@ pub fn for_each_row(commit: &EpochCommit, mut emit: impl FnMut(&[u8], NewValue<'
         let mut value = vec![FORMAT_VERSION];
         put_u64(&mut value, advance.epoch.0);
         put_u32(&mut value, advance.index);
-        (keys::frontier(advance.lane), value)
+        (keys::frontier(advance.lane), Some(value))
     });
-    for (key, value) in in_order(frontiers) {
-        emit(&key, NewValue::Bytes(&value));
+    let dropped = (commit.dropped_frontiers.iter()).map(|lane| (keys::frontier(*lane), None));
+    for (key, value) in in_order(frontiers.chain(dropped)) {
+        let value = value.as_deref();
+        emit(&key, value.map_or(NewValue::Gone, NewValue::Bytes));
     }
     for_each_state_row(commit, &mut emit);
     let written = (commit.chunks.iter()).map(|chunk| {
@@ -136,12 +138,10 @@ pub fn check_storable(commit: &EpochCommit) -> Result<(), StorageError> {
         finding,
     };
     check_states(&commit.states).map_err(unstorable)?;
-    for advance in &commit.frontiers {
-        if advance.lane.reader != commit.partition {
-            return Err(unstorable(format!(
-                "lane {} has another reader",
-                advance.lane
-            )));
+    let advances = commit.frontiers.iter().map(|advance| &advance.lane);
+    for lane in advances.chain(&commit.dropped_frontiers) {
+        if lane.reader != commit.partition {
+            return Err(unstorable(format!("lane {lane} has another reader")));
         }
     }
     for lane in commit
@@ -701,6 +701,11 @@ pub(super) mod tests {
                 epoch: EpochId(4),
                 index: 5,
             }],
+            dropped_frontiers: vec![LaneId {
+                producer: PartitionId(2),
+                stream: StreamId(1),
+                reader: PartitionId(7),
+            }],
             states: vec![
                 changes("count", &[("", ""), ("a", "1")]),
                 changes("worst", &[("a", "2")]),
@@ -802,6 +807,7 @@ pub(super) mod tests {
             [
                 (keys::source_position(partition), true),
                 (keys::frontier(full_commit().frontiers[0].lane), true),
+                (keys::frontier(full_commit().dropped_frontiers[0]), false),
                 (keys::state(partition, "count", b""), false),
                 (keys::state(partition, "count", b"a"), true),
                 (keys::state(partition, "worst", b"a"), true),
@@ -849,6 +855,10 @@ pub(super) mod tests {
         );
         check(
             |commit| commit.frontiers[0].lane.reader = PartitionId(8),
+            "another reader",
+        );
+        check(
+            |commit| commit.dropped_frontiers[0].reader = PartitionId(8),
             "another reader",
         );
         check(

@@ -51,6 +51,7 @@ macro_rules! storage_contract_tests {
             two_epochs_in_flight_are_taken_in_order
             the_second_epoch_in_flight_falls_with_the_first
             epochs_from_many_threads_are_all_committed
+            what_a_partition_keeps_is_found_and_a_dropped_frontier_goes
             reads_and_scans_see_every_decided_epoch
             sink_bytes_follow_without_gap_when_one_of_a_group_is_refused
             lanes_are_read_in_order_and_trimmed
@@ -78,19 +79,11 @@ macro_rules! storage_contract_tests {
 /// An epoch of the lease's partition that changes nothing but its record.
 pub fn commit_of(lease: Lease, epoch: u64) -> EpochCommit {
     EpochCommit {
-        partition: lease.partition,
-        generation: lease.generation,
-        epoch: EpochId(epoch),
-        source_position: None,
-        frontiers: Vec::new(),
-        states: Vec::new(),
-        chunks: Vec::new(),
-        trims: Vec::new(),
-        appends: Vec::new(),
         record: EpochRecord {
             input_count: epoch,
             ..EpochRecord::default()
         },
+        ..EpochCommit::empty(&lease, EpochId(epoch))
     }
 }
 
@@ -412,6 +405,58 @@ pub fn epochs_from_many_threads_are_all_committed(fixture: &Fixture) {
         assert_eq!(found, expected);
     }
     assert_eq!(text.lines().count() as u64, THREADS * EPOCHS);
+}
+
+/// What a partition's epochs wrote can be found without its names, and a frontier that is dropped
+/// is gone: what becomes of a partition that is replaced.
+pub fn what_a_partition_keeps_is_found_and_a_dropped_frontier_goes(fixture: &Fixture) {
+    let storage = &*fixture.storage;
+    let lease = grant(storage, 1);
+    let (taken, dropped) = (lane(90, 1), lane(91, 1));
+    let advance = |lane| FrontierAdvance {
+        lane,
+        epoch: EpochId(1),
+        index: 3,
+    };
+    let mut of_two_states = states([("a", Some("1")), ("b", Some("1"))]);
+    of_two_states.extend(states([("b", Some("2"))]));
+    of_two_states[1].state = "worst".to_owned();
+    let written = EpochCommit {
+        frontiers: vec![advance(taken), advance(dropped)],
+        states: of_two_states,
+        ..commit_of(lease, 1)
+    };
+    commit(storage, lease, written);
+    let neighbour = grant(storage, 2);
+    let theirs = EpochCommit {
+        frontiers: vec![advance(lane(90, 2))],
+        states: states([("a", Some("1"))]),
+        ..commit_of(neighbour, 1)
+    };
+    commit(storage, neighbour, theirs);
+    let drop = EpochCommit {
+        dropped_frontiers: vec![dropped],
+        ..commit_of(lease, 2)
+    };
+    for settled in [false, true] {
+        let frontiers = |limit| rows::frontiers_kept(storage, PartitionId(1), limit).unwrap();
+        let names = rows::state_names_kept(storage, PartitionId(1)).unwrap();
+        assert_eq!(names, ["count", "worst"]);
+        match settled {
+            false => {
+                assert_eq!(frontiers(10), [taken, dropped]);
+                assert_eq!(frontiers(1), [taken]);
+                commit(storage, lease, drop.clone());
+            }
+            true => {
+                assert_eq!(frontiers(10), [taken]);
+                assert!(rows::read_frontier(storage, dropped).unwrap().is_none());
+            }
+        }
+        storage.settle().unwrap();
+    }
+    let theirs = rows::frontiers_kept(storage, PartitionId(2), 10).unwrap();
+    assert_eq!(theirs, [lane(90, 2)]);
 }
 
 /// Rule 4, against a model, across the moment of applying.

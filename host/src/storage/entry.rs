@@ -142,6 +142,7 @@ pub(super) fn entry_size_bound(commit: &EpochCommit) -> usize {
         + chunks
         + appends
         + 48 * commit.frontiers.len()
+        + 24 * commit.dropped_frontiers.len()
         + 40 * commit.trims.len()
 }
 
@@ -155,6 +156,10 @@ fn put_body(buffer: &mut Vec<u8>, commit: &EpochCommit) {
         put_lane(buffer, advance.lane);
         put_u64(buffer, advance.epoch.0);
         put_u32(buffer, advance.index);
+    }
+    put_u32(buffer, len_u32(commit.dropped_frontiers.len()));
+    for lane in &commit.dropped_frontiers {
+        put_lane(buffer, *lane);
     }
     put_u32(buffer, len_u32(commit.states.len()));
     for changes in &commit.states {
@@ -208,6 +213,7 @@ impl Fields<'_> {
                     index: fields.u32()?,
                 })
             })?,
+            dropped_frontiers: self.many(24, Fields::lane)?,
             states: self.many(16, Fields::state_changes)?,
             chunks: self.many(48, |fields| {
                 Ok(LaneChunk {

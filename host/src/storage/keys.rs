@@ -119,6 +119,36 @@ pub fn frontier(lane: LaneId) -> Vec<u8> {
     key(FRONTIER, [lane.reader.0, lane.producer.0, lane.stream.0])
 }
 
+/// The range of keys of all frontiers of a reader.
+pub fn frontiers_of(reader: PartitionId) -> (Vec<u8>, Vec<u8>) {
+    let start = key(FRONTIER, [reader.0]);
+    let end = prefix_end(&start);
+    (start, end)
+}
+
+/// The lane of a frontier's key.
+pub fn parse_frontier(key: &[u8]) -> Option<LaneId> {
+    (key.len() == 25 && key[0] == FRONTIER).then(|| LaneId {
+        reader: PartitionId(number_at(key, 1)),
+        producer: PartitionId(number_at(key, 9)),
+        stream: StreamId(number_at(key, 17)),
+    })
+}
+
+/// The range of keys of all states of a partition, whatever their names.
+pub fn states_of(partition: PartitionId) -> (Vec<u8>, Vec<u8>) {
+    let start = key(STATE, [partition.0]);
+    let end = prefix_end(&start);
+    (start, end)
+}
+
+/// The name of the state that a key of a state belongs to.
+pub fn parse_state_name(key: &[u8]) -> Option<&str> {
+    let name_and_rest = key.strip_prefix(&[STATE])?.get(8..)?;
+    let end = name_and_rest.iter().position(|byte| *byte == 0)?;
+    std::str::from_utf8(&name_and_rest[..end]).ok()
+}
+
 /// Appends the beginning of the keys of one named state to `buffer`.
 pub fn push_state_prefix(buffer: &mut Vec<u8>, partition: PartitionId, state: &str) {
     buffer.push(STATE);
@@ -309,6 +339,14 @@ mod tests {
             Some(PartitionId(6))
         );
         assert_eq!(owner(&frontier(lane(6, 2, 3))), Some(PartitionId(3)));
+        assert_eq!(
+            parse_frontier(&frontier(lane(6, 2, 3))),
+            Some(lane(6, 2, 3))
+        );
+        assert_eq!(parse_frontier(&applied(PartitionId(7))), None);
+        let of_state = state(PartitionId(5), "totals", b"a\0b");
+        assert_eq!(parse_state_name(&of_state), Some("totals"));
+        assert_eq!(parse_state_name(&chunk(lane(1, 2, 3), EpochId(4))), None);
         assert_eq!(owner(&store_id()), None);
     }
 

@@ -82,6 +82,30 @@ pub fn scan_states(
     Ok(StatePage { rows, next })
 }
 
+/// The names of the states of which the partition has rows, in the order of their keys.
+///
+/// # Errors
+///
+/// When the store fails.
+pub fn state_names_kept(
+    storage: &dyn Storage,
+    partition: PartitionId,
+) -> Result<Vec<String>, StorageError> {
+    let (mut start, end) = keys::states_of(partition);
+    let mut names = Vec::new();
+    while let Some(key) = storage.scan_keys(&start, &end, 1)?.pop() {
+        let name = keys::parse_state_name(&key).ok_or_else(|| StorageError::Undecodable {
+            what: format!("the key of a state of partition {partition}"),
+            finding: format!("it is {}", key.escape_ascii()),
+        })?;
+        let mut prefix = Vec::new();
+        keys::push_state_prefix(&mut prefix, partition, name);
+        start = keys::prefix_end(&prefix);
+        names.push(name.to_owned());
+    }
+    Ok(names)
+}
+
 fn decode_state(
     partition: PartitionId,
     state: &str,
@@ -126,6 +150,28 @@ pub fn read_frontier(
         .transpose()
 }
 
+/// At most `limit` lanes in which `reader` has a frontier, in the order of their keys.
+///
+/// # Errors
+///
+/// When the store fails.
+pub fn frontiers_kept(
+    storage: &dyn Storage,
+    reader: PartitionId,
+    limit: usize,
+) -> Result<Vec<LaneId>, StorageError> {
+    let (start, end) = keys::frontiers_of(reader);
+    let keys = storage.scan_keys(&start, &end, limit)?;
+    (keys.iter())
+        .map(|key| {
+            keys::parse_frontier(key).ok_or_else(|| StorageError::Undecodable {
+                what: format!("the key of a frontier of partition {reader}"),
+                finding: format!("it has {} bytes", key.len()),
+            })
+        })
+        .collect()
+}
+
 /// The chunks of a lane from `from_epoch` on, in order, at most as many as `limit` says.
 ///
 /// # Errors
@@ -156,6 +202,21 @@ pub fn read_chunks(
         start = keys::chunk(lane, epoch.next());
     }
     Ok(chunks)
+}
+
+/// The chunk of one epoch in a lane, if it is kept.
+///
+/// # Errors
+///
+/// When the store fails or the value does not decode.
+pub fn read_chunk(
+    storage: &dyn Storage,
+    lane: LaneId,
+    epoch: EpochId,
+) -> Result<Option<ChunkMessages>, StorageError> {
+    (storage.get(&keys::chunk(lane, epoch))?)
+        .map(|value| codec::decode_chunk(lane, epoch, &value))
+        .transpose()
 }
 
 /// The epochs whose chunks a lane holds from `from_epoch` to below `to_epoch`, in order: what a

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId};
+use crate::types::lease::Lease;
 use crate::types::timestamp_runs::TimestampRuns;
 
 /// The first 16 bytes of the BLAKE3 hash of some bytes.
@@ -72,6 +73,8 @@ pub struct EpochCommit {
     pub source_position: Option<Vec<u8>>,
     /// How far the job has read in each lane that it moved on in.
     pub frontiers: Vec<FrontierAdvance>,
+    /// Lanes that the partition never reads again: their frontiers go.
+    pub dropped_frontiers: Vec<LaneId>,
     /// New state values: one item for each state that has any, names rising.
     pub states: Vec<StateChanges>,
     /// Messages for other partitions, one chunk for each lane that got any.
@@ -82,6 +85,25 @@ pub struct EpochCommit {
     pub appends: Vec<SinkAppend>,
     /// What the epoch was, for those who look at it later.
     pub record: EpochRecord,
+}
+
+impl EpochCommit {
+    /// An epoch of the lease's partition that changes nothing yet.
+    pub fn empty(lease: &Lease, epoch: EpochId) -> EpochCommit {
+        EpochCommit {
+            partition: lease.partition,
+            generation: lease.generation,
+            epoch,
+            source_position: None,
+            frontiers: Vec::new(),
+            dropped_frontiers: Vec::new(),
+            states: Vec::new(),
+            chunks: Vec::new(),
+            trims: Vec::new(),
+            appends: Vec::new(),
+            record: EpochRecord::default(),
+        }
+    }
 }
 
 /// A reader's new position in a lane: the last message that it has processed.
@@ -147,6 +169,16 @@ impl ChunkMessages {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.indexes.is_empty()
+    }
+
+    /// Appends message `at` of another chunk of the same epoch, which stands behind all that are here.
+    pub fn push_from(&mut self, other: &ChunkMessages, at: usize) {
+        self.indexes.push(other.indexes[at]);
+        self.key_hashes.push(other.key_hashes[at]);
+        self.keys.push(other.keys.get(at));
+        self.event_times.push(other.event_times[at]);
+        self.alignments.push(other.alignments.get(at));
+        self.payloads.push(other.payloads.get(at));
     }
 
     /// About how much memory the messages take, in bytes.

@@ -9,4 +9,5 @@ pub mod ids;
 pub mod key;
 pub mod lease;
 pub mod pipeline;
+pub mod small_bytes;
 pub mod timestamp_runs;

@@ -148,6 +148,34 @@ pub struct SinkPlan {
 }
 
 impl JobPlan {
+    /// A job of a partition that is not in force any more: it reads nothing, and removes what it wrote
+    /// once the readers have taken it.
+    pub fn retiring(
+        name: String,
+        place: PartitionPlace,
+        lease: Lease,
+        deployment: u64,
+        streams: Vec<StreamPlan>,
+    ) -> JobPlan {
+        let without_sinks = |stream| StreamPlan {
+            sinks: Vec::new(),
+            ..stream
+        };
+        JobPlan {
+            name,
+            place,
+            lease,
+            deployment,
+            limits: EpochLimits::default(),
+            state_cache_bytes_max: 0,
+            input: InputPlan::Lanes(Vec::new()),
+            transform: None,
+            maps: Vec::new(),
+            streams: streams.into_iter().map(without_sinks).collect(),
+            sinks: Vec::new(),
+        }
+    }
+
     /// What the job is called.
     pub fn label(&self) -> String {
         self.place.label(&self.name)

@@ -99,8 +99,8 @@ pub(super) fn find(
     })
 }
 
-/// A row's key and its newest value; `None`: the row goes.
-type FoundRow = (Vec<u8>, Option<Vec<u8>>);
+/// A row's key and new value; `None`: the row goes.
+pub(super) type NewRow = (Vec<u8>, Option<Vec<u8>>);
 
 /// The first `limit` rows in `start <= key < end` of all partitions, in order, each key once, and
 /// whether there are more.
@@ -109,7 +109,7 @@ pub(super) fn range(
     start: &[u8],
     end: &[u8],
     limit: usize,
-) -> (Vec<FoundRow>, bool) {
+) -> (Vec<NewRow>, bool) {
     let mut found: BTreeMap<&[u8], (&Rows, usize)> = BTreeMap::new();
     for run in partitions.values().flat_map(|runs| runs.iter().rev()) {
         let rows = run.rows();

@@ -6,6 +6,7 @@
 
 pub mod behaviours;
 pub mod count;
+pub mod number;
 pub mod trace;
 
 /// The contract as wit-bindgen spells it.

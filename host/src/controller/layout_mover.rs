@@ -1,0 +1,243 @@
+//! Brings what a pipeline's transforms have to the layouts in force, around the moment at which those
+//! are written down:
+//!
+//! 1. [`LayoutMover::finish_recorded`]: moves that an earlier start wrote down and did not finish.
+//! 2. [`Registration::commit`]: writes down that those are finished, and which ones begin.
+//! 3. [`LayoutMover::carry_out`]: does these, writes down that they are done, then removes what earlier
+//!    layouts have left and forgets those partitions of which nothing is left.
+//!
+//! Whenever it stops, the next start begins again at 1. No job runs before all of it is done.
+
+use crate::controller::layouts::RecordedMove;
+use crate::controller::registry::{Registration, RegistryError};
+use crate::controller::repartition::{
+    self, MoveLimits, Repartition, RepartitionError, RepartitionProgress,
+};
+use crate::storage::Storage;
+use crate::types::ids::PartitionId;
+
+/// A transform that goes over to another number of partitions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayoutMove {
+    /// The transform.
+    pub computation: String,
+    /// How many partitions it had.
+    pub from: usize,
+    /// How many it has now.
+    pub to: usize,
+    /// What has been done so far.
+    pub progress: RepartitionProgress,
+}
+
+/// A move was not finished; the next start goes on with it.
+#[derive(Debug, thiserror::Error)]
+pub enum LayoutMoveError {
+    /// States or messages could not be moved, or what is left of them not removed.
+    #[error("states and messages of computation {computation} can't move to its new partitions")]
+    Repartition {
+        /// The transform.
+        computation: String,
+        /// Why.
+        source: RepartitionError,
+    },
+    /// What is done could not be written down.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+}
+
+/// Moves what a pipeline's transforms have.
+pub struct LayoutMover<'a> {
+    storage: &'a dyn Storage,
+    registration: &'a Registration,
+    /// How much is moved at a time.
+    pub limits: MoveLimits,
+    observe: &'a mut dyn FnMut(&LayoutMove),
+}
+
+impl<'a> LayoutMover<'a> {
+    /// A mover for a pipeline as it is about to be registered; `observe` is told after each commit.
+    pub fn new(
+        storage: &'a dyn Storage,
+        registration: &'a Registration,
+        observe: &'a mut dyn FnMut(&LayoutMove),
+    ) -> LayoutMover<'a> {
+        LayoutMover {
+            storage,
+            registration,
+            limits: MoveLimits::default(),
+            observe,
+        }
+    }
+
+    /// Finishes what an earlier start has written down, as the registration is about to say so.
+    ///
+    /// # Errors
+    ///
+    /// When a commit is refused, its answer is lost, or the store fails.
+    pub fn finish_recorded(&mut self) -> Result<(), LayoutMoveError> {
+        let moves = self.registration.unfinished_moves();
+        moves
+            .into_iter()
+            .try_for_each(|recorded| self.run(recorded))
+    }
+
+    /// Does what the registration has just written down.
+    ///
+    /// # Errors
+    ///
+    /// As [`LayoutMover::finish_recorded`], and when another process registered the pipeline.
+    pub fn carry_out(&mut self) -> Result<(), LayoutMoveError> {
+        for begun in self.registration.begun_moves() {
+            self.run(begun)?;
+        }
+        let layouts = self.registration.moves_finished(self.storage)?;
+        for (computation, earlier) in &layouts {
+            self.sweep(computation, &earlier.partitions().collect::<Vec<_>>())?;
+        }
+        let keeps_anything = |partition| repartition::keeps_anything(self.storage, partition);
+        self.registration
+            .forget_empty(self.storage, &layouts, keeps_anything)?;
+        Ok(())
+    }
+
+    fn run(&mut self, recorded: RecordedMove) -> Result<(), LayoutMoveError> {
+        let mut shown = LayoutMove {
+            from: recorded.from.len(),
+            to: recorded.to.len(),
+            computation: recorded.computation,
+            progress: RepartitionProgress::default(),
+        };
+        let repartition = Repartition {
+            from: &recorded.from,
+            to: &recorded.to,
+            producers: &self.registration.partitions_ever(),
+            deployment: self.registration.deployment(),
+            limits: self.limits,
+        };
+        let done = repartition.run(self.storage, &mut |progress| {
+            shown.progress = progress;
+            (self.observe)(&shown);
+        });
+        match done {
+            Ok(_) => Ok(()),
+            Err(source) => Err(LayoutMoveError::Repartition {
+                computation: shown.computation,
+                source,
+            }),
+        }
+    }
+
+    /// Removes what partitions of earlier layouts have beside messages on their way.
+    fn sweep(
+        &mut self,
+        computation: &str,
+        partitions: &[PartitionId],
+    ) -> Result<(), LayoutMoveError> {
+        let mut shown = LayoutMove {
+            computation: computation.to_owned(),
+            from: partitions.len(),
+            to: self.registration.layout_in_force(computation).len(),
+            progress: RepartitionProgress::default(),
+        };
+        let deployment = self.registration.deployment();
+        for partition in partitions {
+            let before = shown.progress.swept;
+            let mut observe = |progress: RepartitionProgress| {
+                shown.progress.swept = before + progress.swept;
+                (self.observe)(&shown);
+            };
+            repartition::sweep(
+                self.storage,
+                *partition,
+                deployment,
+                &self.limits,
+                &mut observe,
+            )
+            .map_err(|source| LayoutMoveError::Repartition {
+                computation: computation.to_owned(),
+                source,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::controller::layouts::tests::with_partitions;
+    use crate::controller::registry::tests::register;
+    use crate::controller::repartition::tests::{KEYS, begin, content_of};
+    use crate::storage::leases;
+    use crate::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
+
+    /// So little at a time that there is a commit to stop at everywhere.
+    const LIMITS: MoveLimits = MoveLimits {
+        commit_bytes: 1 << 20,
+        commit_rows: 25,
+        page_rows: 10,
+    };
+
+    /// What a start does before its jobs are opened, with `count` partitions.
+    fn start(storage: &dyn Storage, count: u32) -> Result<Registration, LayoutMoveError> {
+        let registration = Registration::draft(storage, "a", &with_partitions(count))?;
+        let mut observe = |_: &LayoutMove| {};
+        let mut mover = LayoutMover::new(storage, &registration, &mut observe);
+        mover.limits = LIMITS;
+        mover.finish_recorded()?;
+        registration.commit(storage)?;
+        mover.carry_out()?;
+        Ok(registration)
+    }
+
+    /// Starts with 4 partitions in place of 2 and is stopped at the epoch `stop`, then starts with
+    /// `count`. Whether it was stopped.
+    fn check(stop: usize, fault: CommitFault, count: u32) -> bool {
+        let storage = MemoryStorage::new();
+        register(&storage, "a", &with_partitions(2));
+        let before = Registration::draft(&storage, "a", &with_partitions(2)).unwrap();
+        let producers = before.source("departures").to_vec();
+        begin(&storage, &producers, before.computation("delays"));
+        let expected = content_of(&storage, &producers, before.computation("delays"));
+        assert!(expected.states.len() as u64 > KEYS && !expected.waiting.is_empty());
+
+        let epochs = AtomicUsize::new(0);
+        storage.set_faults(Some(Box::new(move |_| {
+            match epochs.fetch_add(1, Ordering::Relaxed) == stop {
+                true => fault,
+                false => CommitFault::None,
+            }
+        })));
+        let was_stopped = start(&storage, 4).is_err();
+        assert_eq!(storage.faults_made(), usize::from(was_stopped));
+
+        let storage = Arc::new(storage.crash_and_reopen(UnsyncedTail::Survived));
+        leases::end_all(&*storage).unwrap();
+        let now = start(&*storage, count).unwrap();
+        let found = content_of(&*storage, &producers, now.computation("delays"));
+        assert_eq!(found, expected, "stopped at {stop} by {fault:?}");
+        let next = Registration::draft(&*storage, "a", &with_partitions(count)).unwrap();
+        assert!(next.changes.is_empty() && next.retiring("delays").is_empty());
+        assert!(next.unfinished_moves().is_empty());
+        was_stopped
+    }
+
+    #[test]
+    fn d1_a_change_that_is_stopped_is_finished_before_yet_another_one() {
+        let faults = [
+            CommitFault::Refused,
+            CommitFault::UnknownDecided,
+            CommitFault::UnknownUndecided,
+            CommitFault::FailedSync,
+        ];
+        for fault in faults {
+            for count in [4, 3, 2] {
+                let stops = (0..).take_while(|stop| check(*stop, fault, count)).count();
+                assert!(stops > 10, "{stops}");
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! States of the old partitions become states of the new ones; later they go from the old ones.
+
+use super::writer::{PartitionWriter, PendingEpochs, alignment};
+use super::{MoveLimits, Observer, Repartition, RepartitionError, RepartitionProgress};
+use crate::storage::{Storage, StorageError, rows};
+use crate::types::column::Column;
+use crate::types::epoch::StateChanges;
+use crate::types::ids::PartitionId;
+use crate::types::key::{key_hash, partition_of};
+
+/// Gives each new partition the states of its range of key hashes; `moved` is told how many states
+/// each group of commits wrote. Writes all of them each time that it is called.
+pub(super) fn hand_over(
+    repartition: &Repartition<'_>,
+    storage: &dyn Storage,
+    moved: &mut dyn FnMut(u64),
+) -> Result<(), RepartitionError> {
+    let mut latest = 0;
+    for partition in repartition.from {
+        latest = latest.max(alignment(storage, *partition)?);
+    }
+    let mut heirs = Vec::with_capacity(repartition.to.len());
+    for partition in repartition.to {
+        let mut writer = PartitionWriter::open(storage, *partition, repartition.deployment)?;
+        heirs.push(Heir {
+            owes_alignment: writer.raise_alignment(latest),
+            writer,
+            changes: StateChanges::default(),
+        });
+    }
+    let limits = &repartition.limits;
+    let mut estate = HandOver {
+        storage,
+        limits,
+        heirs,
+        size_bytes: 0,
+        rows: 0,
+        pending: (PendingEpochs::default(), 0),
+        moved,
+    };
+    for partition in repartition.from {
+        for state in rows::state_names_kept(storage, *partition)? {
+            for_each_page(storage, *partition, &state, limits, |rows| {
+                estate.take(&state, rows)
+            })?;
+            // An epoch has each state once, its keys rising, as one partition's pages have them.
+            estate.submit(&state)?;
+        }
+    }
+    estate.finish()
+}
+
+/// A new partition and the states that its next epoch brings.
+struct Heir<'a> {
+    writer: PartitionWriter<'a>,
+    changes: StateChanges,
+    /// Whether an epoch has yet to say which alignment timestamps were given before.
+    owes_alignment: bool,
+}
+
+struct HandOver<'a> {
+    storage: &'a dyn Storage,
+    limits: &'a MoveLimits,
+    heirs: Vec<Heir<'a>>,
+    size_bytes: usize,
+    rows: usize,
+    /// The group of epochs that is being decided while the next one is read, and how many states it
+    /// brings.
+    pending: (PendingEpochs, u64),
+    moved: &'a mut dyn FnMut(u64),
+}
+
+impl HandOver<'_> {
+    fn take(&mut self, state: &str, rows: Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), RepartitionError> {
+        self.rows += rows.len();
+        for (key, value) in rows {
+            self.size_bytes += key.len() + value.len();
+            let heir = partition_of(key_hash(&key), self.heirs.len());
+            let changes = &mut self.heirs[heir].changes;
+            changes.keys.push(&key);
+            changes.values.push(&value);
+        }
+        match self.size_bytes >= self.limits.commit_bytes || self.rows >= self.limits.commit_rows {
+            true => self.submit(state),
+            false => Ok(()),
+        }
+    }
+
+    /// Submits what was read of a state, once the group before it is decided.
+    fn submit(&mut self, state: &str) -> Result<(), RepartitionError> {
+        self.wait()?;
+        let mut epochs = Vec::new();
+        for heir in &mut self.heirs {
+            let changes = std::mem::take(&mut heir.changes);
+            if changes.keys.is_empty() {
+                continue;
+            }
+            let (lease, mut epoch) = heir.writer.next_epoch();
+            epoch.states = vec![StateChanges {
+                state: state.to_owned(),
+                ..changes
+            }];
+            heir.owes_alignment = false;
+            epochs.push((lease, epoch));
+        }
+        self.size_bytes = 0;
+        let count = std::mem::take(&mut self.rows) as u64;
+        self.pending = (PendingEpochs::submit(self.storage, epochs), count);
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), RepartitionError> {
+        let (pending, count) = std::mem::take(&mut self.pending);
+        pending.wait()?;
+        if count > 0 {
+            tracing::debug!(states = count, "states moved");
+            (self.moved)(count);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<(), RepartitionError> {
+        self.wait()?;
+        let mut epochs = Vec::new();
+        for heir in self.heirs.iter_mut().filter(|heir| heir.owes_alignment) {
+            epochs.push(heir.writer.next_epoch());
+        }
+        PendingEpochs::submit(self.storage, epochs).wait()?;
+        for heir in self.heirs {
+            heir.writer.close()?;
+        }
+        Ok(())
+    }
+}
+
+/// Removes the states and frontiers of a partition whose move is written down.
+///
+/// # Errors
+///
+/// As [`Repartition::run`]; what is gone by then is gone.
+pub fn sweep(
+    storage: &dyn Storage,
+    partition: PartitionId,
+    deployment: u64,
+    limits: &MoveLimits,
+    observe: &mut Observer<'_>,
+) -> Result<(), RepartitionError> {
+    if !keeps_rows(storage, partition)? {
+        return Ok(());
+    }
+    let mut progress = RepartitionProgress::default();
+    let mut writer = PartitionWriter::open(storage, partition, deployment)?;
+    let mut remove = |state: &str, keys: Column| {
+        progress.swept += keys.len() as u64;
+        let mut values = Column::default();
+        keys.iter().for_each(|_| values.push(b""));
+        let state = state.to_owned();
+        writer.commit(|epoch| {
+            epoch.states = vec![StateChanges {
+                state,
+                keys,
+                values,
+            }];
+        })?;
+        observe(progress);
+        Ok::<(), RepartitionError>(())
+    };
+    for state in rows::state_names_kept(storage, partition)? {
+        let mut keys = Column::default();
+        for_each_page(storage, partition, &state, limits, |rows| {
+            rows.iter().for_each(|(key, _)| keys.push(key));
+            match keys.len() >= limits.commit_rows {
+                true => remove(&state, std::mem::take(&mut keys)),
+                false => Ok(()),
+            }
+        })?;
+        if !keys.is_empty() {
+            remove(&state, keys)?;
+        }
+    }
+    loop {
+        let lanes = rows::frontiers_kept(storage, partition, limits.page_rows)?;
+        if lanes.is_empty() {
+            break;
+        }
+        progress.swept += lanes.len() as u64;
+        writer.commit(|epoch| epoch.dropped_frontiers = lanes)?;
+        observe(progress);
+    }
+    writer.close()?;
+    tracing::debug!(partition = %partition, rows = progress.swept, "partition swept");
+    Ok(())
+}
+
+/// Whether a partition has states, frontiers, or messages that its readers have not taken yet.
+///
+/// # Errors
+///
+/// When the store fails.
+pub fn keeps_anything(storage: &dyn Storage, partition: PartitionId) -> Result<bool, StorageError> {
+    Ok(keeps_rows(storage, partition)? || !rows::lanes_kept(storage, partition)?.is_empty())
+}
+
+fn keeps_rows(storage: &dyn Storage, partition: PartitionId) -> Result<bool, StorageError> {
+    let has_states = !rows::state_names_kept(storage, partition)?.is_empty();
+    Ok(has_states || !rows::frontiers_kept(storage, partition, 1)?.is_empty())
+}
+
+fn for_each_page(
+    storage: &dyn Storage,
+    partition: PartitionId,
+    state: &str,
+    limits: &MoveLimits,
+    mut take: impl FnMut(Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), RepartitionError>,
+) -> Result<(), RepartitionError> {
+    let mut from = Some(Vec::new());
+    while let Some(start) = from {
+        let page = rows::scan_states(storage, partition, state, &start, limits.page_rows)?;
+        if !page.rows.is_empty() {
+            take(page.rows)?;
+        }
+        from = page.next;
+    }
+    Ok(())
+}

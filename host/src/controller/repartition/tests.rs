@@ -1,0 +1,344 @@
+//! Moves over storage in memory, stopped at every commit and in every way, against a model.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::writer::PartitionWriter;
+use super::*;
+use crate::storage::leases;
+use crate::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
+use crate::storage::rows;
+use crate::types::epoch::{ChunkMessages, EpochCommit, FrontierAdvance, LaneChunk, StateChanges};
+use crate::types::ids::{LaneId, StreamId};
+use crate::types::key::{key_hash, partition_of};
+
+/// States of the first kind in a store that [`begun`] made.
+pub(in crate::controller) const KEYS: u64 = 60;
+const EPOCHS: u64 = 7;
+const STREAMS: [StreamId; 2] = [StreamId(1), StreamId(2)];
+/// The greatest alignment timestamp of a producer, and of an old partition.
+const ALIGNMENT: u64 = 1_000 + EPOCHS;
+
+/// So small that nothing is read or committed at once.
+const LIMITS: MoveLimits = MoveLimits {
+    commit_bytes: 1 << 20,
+    commit_rows: 12,
+    page_rows: 5,
+};
+
+/// Producers 1 and 2; the old layout is 11.., the new one 21...
+fn partitions(first: u64, count: usize) -> Vec<PartitionId> {
+    (first..first + count as u64).map(PartitionId).collect()
+}
+
+fn producers() -> Vec<PartitionId> {
+    partitions(1, 2)
+}
+
+/// A message as its reader would see it: its place in the producer's output, key and payload.
+pub(in crate::controller) type Message = (EpochId, u32, Vec<u8>, Vec<u8>);
+
+/// For each producer, stream and key the messages that have not been read, in order.
+pub(in crate::controller) type Waiting = BTreeMap<(PartitionId, StreamId, Vec<u8>), Vec<Message>>;
+
+/// What all partitions of a layout hold.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::controller) struct Content {
+    pub(in crate::controller) waiting: Waiting,
+    pub(in crate::controller) states: BTreeMap<(String, Vec<u8>), Vec<u8>>,
+}
+
+fn commit(storage: &dyn Storage, lease: &crate::types::lease::Lease, commit: EpochCommit) {
+    let outcome = storage.commit_epoch(*lease, commit).unwrap();
+    assert!(matches!(
+        outcome,
+        crate::storage::CommitOutcome::Committed(_)
+    ));
+}
+
+fn begun(from: &[PartitionId]) -> MemoryStorage {
+    let storage = MemoryStorage::new();
+    begin(&storage, &producers(), from);
+    storage
+}
+
+/// Gives the partitions `from` states, lets them read a part of what `producers` wrote for them, and
+/// leaves the rest in lanes.
+pub(in crate::controller) fn begin(
+    storage: &MemoryStorage,
+    producers: &[PartitionId],
+    from: &[PartitionId],
+) {
+    for producer in producers.iter().copied() {
+        let lease = leases::grant(storage, producer).unwrap();
+        for epoch in 1..=EPOCHS {
+            let mut chunks: BTreeMap<LaneId, ChunkMessages> = BTreeMap::new();
+            for index in 0..40_u32 {
+                let key = format!("key {}", u64::from(index) * 7 * epoch % KEYS).into_bytes();
+                let hash = key_hash(&key);
+                let lane = LaneId {
+                    producer,
+                    stream: STREAMS[index as usize % 2],
+                    reader: from[partition_of(hash, from.len())],
+                };
+                let chunk = chunks.entry(lane).or_default();
+                chunk.indexes.push(index);
+                chunk.key_hashes.push(hash);
+                chunk.keys.push(&key);
+                chunk.event_times.push(u64::from(index));
+                chunk.alignments.push(1_000 + epoch);
+                chunk
+                    .payloads
+                    .push(format!("{producer} {epoch} {index}").as_bytes());
+            }
+            let mut epoch = EpochCommit::empty(&lease, EpochId(epoch));
+            epoch.record.alignment = 1_000 + epoch.epoch.0;
+            epoch.chunks = (chunks.into_iter())
+                .map(|(lane, messages)| LaneChunk {
+                    lane,
+                    epoch: epoch.epoch,
+                    messages: Arc::new(messages),
+                })
+                .collect();
+            commit(storage, &lease, epoch);
+        }
+    }
+    for (place, partition) in from.iter().enumerate() {
+        let lease = leases::grant(storage, *partition).unwrap();
+        let mut epoch = EpochCommit::empty(&lease, EpochId(1));
+        epoch.record.alignment = ALIGNMENT - place as u64;
+        let own = |key: &Vec<u8>| from[partition_of(key_hash(key), from.len())] == *partition;
+        let mut keys: Vec<Vec<u8>> = (0..KEYS)
+            .map(|key| format!("key {key}").into_bytes())
+            .filter(own)
+            .collect();
+        keys.sort_unstable();
+        for (state, every) in [("count", 1), ("worst", 3)] {
+            let mut changes = StateChanges {
+                state: state.to_owned(),
+                ..StateChanges::default()
+            };
+            for key in keys.iter().step_by(every) {
+                changes.keys.push(key);
+                changes.values.push(&[state.as_bytes(), key].concat());
+            }
+            epoch.states.push(changes);
+        }
+        // The first partition has read into the third epoch, the others a little further.
+        for (number, producer) in (0..).zip(producers.iter().copied()) {
+            epoch.frontiers.push(FrontierAdvance {
+                lane: LaneId {
+                    producer,
+                    stream: STREAMS[0],
+                    reader: *partition,
+                },
+                epoch: EpochId(3 + place as u64),
+                index: 11 + number,
+            });
+        }
+        commit(storage, &lease, epoch);
+    }
+    leases::end_all(storage).unwrap();
+}
+
+/// What the readers of a layout would find, each for the keys of its range alone.
+fn content(storage: &dyn Storage, layout: &[PartitionId]) -> Content {
+    content_of(storage, &producers(), layout)
+}
+
+/// The same of any producers.
+pub(in crate::controller) fn content_of(
+    storage: &dyn Storage,
+    producers: &[PartitionId],
+    layout: &[PartitionId],
+) -> Content {
+    let mut waiting = Waiting::new();
+    let mut states = BTreeMap::new();
+    for (place, reader) in layout.iter().enumerate() {
+        let is_own = |key: &[u8]| partition_of(key_hash(key), layout.len()) == place;
+        for (producer, stream) in producers
+            .iter()
+            .copied()
+            .flat_map(|producer| STREAMS.map(|stream| (producer, stream)))
+        {
+            let lane = LaneId {
+                producer,
+                stream,
+                reader: *reader,
+            };
+            let frontier = rows::read_frontier(storage, lane).unwrap();
+            let passed = frontier.map(|at| (at.epoch, at.index));
+            let last = EpochId(u64::MAX);
+            for epoch in rows::chunk_epochs(storage, lane, EpochId(0), last).unwrap() {
+                let chunk = rows::read_chunk(storage, lane, epoch).unwrap().unwrap();
+                assert!(!chunk.is_empty() && chunk.indexes.is_sorted());
+                for at in 0..chunk.len() {
+                    let (index, key) = (chunk.indexes[at], chunk.keys.get(at).to_vec());
+                    assert!(is_own(&key), "a message of another range");
+                    assert_eq!(chunk.key_hashes[at], key_hash(&key));
+                    assert_eq!(chunk.event_times[at], u64::from(index));
+                    assert_eq!(chunk.alignments.get(at), 1_000 + epoch.0);
+                    if passed.is_none_or(|passed| (epoch, index) > passed) {
+                        let payload = chunk.payloads.get(at).to_vec();
+                        let of_key = waiting.entry((producer, stream, key.clone()));
+                        of_key.or_default().push((epoch, index, key, payload));
+                    }
+                }
+            }
+        }
+        for state in rows::state_names_kept(storage, *reader).unwrap() {
+            let page = rows::scan_states(storage, *reader, &state, b"", 1_000).unwrap();
+            for (key, value) in page.rows {
+                assert!(is_own(&key), "a state of another range");
+                states.insert((state.clone(), key), value);
+            }
+        }
+    }
+    Content { waiting, states }
+}
+
+fn run(
+    storage: &dyn Storage,
+    from: &[PartitionId],
+    to: &[PartitionId],
+) -> Result<(), RepartitionError> {
+    let repartition = Repartition {
+        from,
+        to,
+        producers: &producers(),
+        deployment: 2,
+        limits: LIMITS,
+    };
+    repartition.run(storage, &mut |_| {}).map(drop)
+}
+
+fn sweep_all(storage: &dyn Storage, layout: &[PartitionId]) -> Result<(), RepartitionError> {
+    layout
+        .iter()
+        .try_for_each(|partition| sweep(storage, *partition, 2, &LIMITS, &mut |_| {}))
+}
+
+fn check_moved(
+    storage: &dyn Storage,
+    from: &[PartitionId],
+    to: &[PartitionId],
+    expected: &Content,
+) {
+    assert_eq!(&content(storage, to), expected);
+    for partition in from {
+        assert!(!keeps_anything(storage, *partition).unwrap(), "{partition}");
+    }
+    for producer in producers() {
+        let readers = rows::lanes_kept(storage, producer).unwrap();
+        assert!(readers.iter().all(|lane| to.contains(&lane.reader)));
+    }
+    for partition in to.iter().chain(&producers()) {
+        assert_eq!(writer::alignment(storage, *partition).unwrap(), ALIGNMENT);
+        assert!(leases::current(storage, *partition).unwrap().is_none());
+    }
+}
+
+#[test]
+fn d1_what_waits_and_every_state_go_to_the_partition_of_its_key_once() {
+    for (before, after) in [(1, 4), (4, 3), (3, 1), (2, 5), (1, 1)] {
+        let (from, to) = (partitions(11, before), partitions(21, after));
+        let storage = begun(&from);
+        let expected = content(&storage, &from);
+        assert!(expected.states.len() > 70 && expected.waiting.len() > 100);
+        run(&storage, &from, &to).unwrap();
+        sweep_all(&storage, &from).unwrap();
+        check_moved(&storage, &from, &to, &expected);
+    }
+}
+
+#[test]
+fn d1_a_move_that_is_stopped_at_any_commit_goes_on() {
+    let (from, to) = (partitions(11, 4), partitions(21, 3));
+    let expected = content(&begun(&from), &from);
+    let faults = [
+        (CommitFault::Refused, UnsyncedTail::Lost),
+        (CommitFault::UnknownDecided, UnsyncedTail::Lost),
+        (CommitFault::UnknownUndecided, UnsyncedTail::Lost),
+        (CommitFault::FailedSync, UnsyncedTail::Lost),
+        (CommitFault::FailedSync, UnsyncedTail::Survived),
+    ];
+    for (fault, tail) in faults {
+        let mut stops = 0;
+        for stop in 0.. {
+            let mut storage = begun(&from);
+            let count = Arc::new(AtomicUsize::new(0));
+            storage.set_faults(Some(Box::new(move |_| {
+                match count.fetch_add(1, Ordering::Relaxed) == stop {
+                    true => fault,
+                    false => CommitFault::None,
+                }
+            })));
+            let moved = run(&storage, &from, &to);
+            let was_moved = moved.is_ok();
+            let done = moved.and_then(|()| sweep_all(&storage, &from));
+            if done.is_ok() {
+                break;
+            }
+            assert_eq!(storage.faults_made(), 1);
+            stops += 1;
+            storage = storage.crash_and_reopen(tail);
+            leases::end_all(&storage).unwrap();
+            // What is written down is not done again.
+            if !was_moved {
+                run(&storage, &from, &to).unwrap();
+            }
+            sweep_all(&storage, &from).unwrap();
+            check_moved(&storage, &from, &to, &expected);
+        }
+        // Each stream of each producer, the states of each partition, and what each of the four
+        // leaves, take more than one commit.
+        assert!(stops >= 2 * (2 * 2 + 3 + 4), "{stops}");
+    }
+}
+
+/// Messages that the old reader's frontier has passed were processed: their states are what moves.
+#[test]
+fn d1_what_the_old_frontier_has_passed_does_not_move() {
+    let (from, to) = (partitions(11, 2), partitions(21, 2));
+    let storage = begun(&from);
+    let passed = |content: &Content| {
+        let mut messages = content.waiting.iter();
+        !messages
+            .any(|((_, stream, _), messages)| *stream == STREAMS[0] && messages[0].0 < EpochId(3))
+    };
+    assert!(passed(&content(&storage, &from)));
+    run(&storage, &from, &to).unwrap();
+    // The new readers have no frontier that would hide anything.
+    for reader in &to {
+        let frontiers = rows::frontiers_kept(&storage, *reader, 10).unwrap();
+        assert!(frontiers.is_empty());
+    }
+    assert!(passed(&content(&storage, &to)));
+}
+
+#[test]
+fn a_move_that_another_one_takes_over_writes_nothing_more() {
+    let (from, to) = (partitions(11, 2), partitions(21, 3));
+    let storage = begun(&from);
+    let mut writer = PartitionWriter::open(&storage, to[0], 1).unwrap();
+    run(&storage, &from, &to).unwrap();
+    let late = writer.commit(|_| {});
+    assert!(
+        matches!(late, Err(RepartitionError::Refused(_))),
+        "{late:?}"
+    );
+    let mut progress = RepartitionProgress::default();
+    let repartition = Repartition {
+        from: &to,
+        to: &from,
+        producers: &producers(),
+        deployment: 3,
+        limits: MoveLimits::default(),
+    };
+    let told = repartition
+        .run(&storage, &mut |now| progress = now)
+        .unwrap();
+    assert_eq!(told, progress);
+    assert!(told.states > 70 && told.messages > 100, "{told:?}");
+}
