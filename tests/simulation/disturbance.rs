@@ -78,7 +78,11 @@ impl World<'_> {
             source.grow(self.random.within(0..=80) as u64);
         }
         let head = |at: &usize| self.graph.shapes[self.places[*at].shape].head;
-        let is_reader = |at: &usize| matches!(head(at), Head::Transform(_));
+        let in_force = |at: &usize| {
+            let JobPlace { shape, partition } = self.places[*at];
+            self.layouts.in_force(shape).contains(&partition)
+        };
+        let is_reader = |at: &usize| matches!(head(at), Head::Transform(_)) && in_force(at);
         let readers: Vec<usize> = (0..self.places.len()).filter(is_reader).collect();
         if readers.is_empty() {
             return Ok(());
@@ -175,6 +179,12 @@ impl World<'_> {
 
     /// The machine dies: store and jobs, with and without lease, are gone.
     fn reopen_storage(&mut self) -> Result<(), Finding> {
+        self.crash_storage();
+        self.start_worker()
+    }
+
+    /// The store's process dies, with all jobs, and the store is opened again.
+    pub(crate) fn crash_storage(&mut self) {
         self.stale_jobs.clear();
         // Both hold the store.
         let empty = Arc::new(SimulatedStorage::new(self.clock.clone(), None));
@@ -187,6 +197,5 @@ impl World<'_> {
         };
         self.storage = Arc::new(storage.crash_and_reopen(tail));
         self.set_disturbed(self.is_disturbed);
-        self.start_worker()
     }
 }

@@ -148,6 +148,21 @@ impl Graph {
             .map(|(at, _)| at)
     }
 
+    /// Some transforms get other numbers of partitions.
+    pub(crate) fn repartition(&mut self, random: &mut Random) {
+        for computation in self.computations.iter_mut().filter(|it| it.is_transform) {
+            if random.chance(50) {
+                computation.partitions = random.within(1..=4);
+            }
+        }
+    }
+
+    /// The shape whose head has this name.
+    pub(crate) fn shape_named(&self, head: &str) -> usize {
+        let is_named = |shape: &Shape| self.head_name(shape.head) == head;
+        (self.shapes.iter().position(is_named)).expect("it heads a shape")
+    }
+
     /// The name of a source.
     pub(crate) fn source_name(&self, source: usize) -> String {
         format!("s{source}")

@@ -16,7 +16,7 @@ use crate::checkers::{self, Checker, Evidence, Finding};
 use crate::clock::SimulatedClock;
 use crate::deployment::{Deployment, JobPlace, Parts};
 use crate::faults::{Fault, FaultCounts};
-use crate::graph::Graph;
+use crate::graph::{Graph, Head};
 use crate::guests::Guests;
 use crate::layouts::Layouts;
 use crate::mutation::Mutation;
@@ -54,7 +54,7 @@ pub(crate) fn run(seed: u64, mutation: Option<Mutation>, guests: &Guests) -> Ver
         let stalled = world.run().err();
         let evidence = Evidence {
             graph: &world.graph,
-            deployment: &world.deployment,
+            deployment: world.deployment(),
             layouts: &world.layouts,
             storage: &world.storage,
             sources: &world.sources,
@@ -80,7 +80,8 @@ pub(crate) struct World<'w> {
     pub(crate) random: Random,
     pub(crate) graph: Graph,
     pub(crate) guests: &'w Guests,
-    pub(crate) deployment: Deployment,
+    /// There is one after the first start.
+    pub(crate) deployment: Option<Deployment>,
     /// Every partition that the pipeline ever had.
     pub(crate) layouts: Layouts,
     pub(crate) mutation: Option<Mutation>,
@@ -109,13 +110,12 @@ impl<'w> World<'w> {
     ) -> World<'w> {
         let clock = Arc::new(SimulatedClock::default());
         let storage = Arc::new(SimulatedStorage::new(clock.clone(), mutation));
-        let deployment = Deployment::register(&graph, &*storage).expect("the store is sound");
         World {
             random,
             guests,
             mutation,
             places: Vec::new(),
-            deployment,
+            deployment: None,
             layouts: Layouts::default(),
             worker: SimulatedWorker::new(storage.clone(), clock.clone(), LaneLimits::default(), 0),
             storage,
@@ -131,6 +131,11 @@ impl<'w> World<'w> {
         }
     }
 
+    pub(crate) fn deployment(&self) -> &Deployment {
+        let deployment = self.deployment.as_ref();
+        deployment.expect("a worker is started first")
+    }
+
     fn grow_sources(&mut self) {
         for source in self.sources.values() {
             source.forget_end();
@@ -140,8 +145,8 @@ impl<'w> World<'w> {
 
     /// One run of the pipeline: disturbed for a while, then undisturbed to its end.
     fn run(&mut self) -> Result<(), Finding> {
-        self.start_worker()?;
         self.set_disturbed(true);
+        self.start_worker()?;
         for _ in 0..self.random.within(0..=400) {
             self.disturb()?;
         }
@@ -215,7 +220,7 @@ impl<'w> World<'w> {
             }
             Err(JobError::Storage(_)) if self.storage.take_failed_read() => JobStage::Gone,
             // A job tells it once what it had read before is committed.
-            Err(JobError::Source(_)) if self.sources.values().any(SourceLength::take_failure) => {
+            Err(JobError::Source(_)) if self.source_has_failed(at) => {
                 self.storage.count(Fault::SourceFailed);
                 JobStage::Gone
             }
@@ -234,6 +239,17 @@ impl<'w> World<'w> {
         Ok(true)
     }
 
+    fn source_has_failed(&self, at: usize) -> bool {
+        let JobPlace { shape, partition } = self.places[at];
+        match self.graph.shapes[shape].head {
+            Head::Source(source) => {
+                let partition = self.layouts.place(partition).index;
+                self.sources[&SourcePart { source, partition }].take_failure()
+            }
+            Head::Transform(_) => false,
+        }
+    }
+
     pub(crate) fn announce(&mut self, at: usize) -> Result<(), Finding> {
         let parts = Parts {
             graph: &self.graph,
@@ -242,7 +258,9 @@ impl<'w> World<'w> {
             mutation: self.mutation,
         };
         let (place, storage) = (self.places[at], &*self.storage);
-        let plan = (self.deployment).plan(place, &parts, storage, &mut self.random);
+        let deployment = self.deployment.as_ref();
+        let deployment = deployment.expect("a worker is started first");
+        let plan = deployment.plan(place, &parts, storage, &mut self.random);
         match plan.and_then(|plan| self.worker.announce(at, plan)) {
             Err(_) if self.storage.take_failed_read() => {
                 self.worker.jobs[at] = JobStage::Gone;
