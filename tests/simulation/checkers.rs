@@ -30,13 +30,14 @@ use tidelock::types::ids::{PartitionId, SinkFileId};
 use crate::backpressure;
 use crate::deployment::Deployment;
 use crate::graph::{Graph, Head, Shape};
+use crate::history::Decided;
 use crate::layouts::Layouts;
 use crate::merge;
 use crate::model::{Message, ShapeModel};
 use crate::order;
 use crate::record_source::{SourceLength, SourcePart, part_of, record};
 use crate::sequence::{Sequence, Taken, Takings};
-use crate::storage::{Decided, SimulatedStorage};
+use crate::storage::SimulatedStorage;
 
 /// More states of one partition than a run can make.
 const STATES_MAX: usize = 10_000;

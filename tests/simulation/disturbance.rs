@@ -12,8 +12,9 @@ use crate::checkers::{Checker, Finding};
 use crate::deployment::JobPlace;
 use crate::faults::Fault;
 use crate::graph::Head;
+use crate::history::Decided;
 use crate::record_source::SourcePart;
-use crate::storage::{Decided, SimulatedStorage};
+use crate::storage::SimulatedStorage;
 use crate::worker::SimulatedWorker;
 use crate::world::World;
 

@@ -13,6 +13,7 @@ mod disturbance;
 mod faults;
 mod graph;
 mod guests;
+mod history;
 mod layouts;
 mod merge;
 mod model;

@@ -2,9 +2,8 @@
 //! before it. What partitions of an older layout wrote to a stream goes before all else of it.
 //!
 //! What was present is known from decided epochs alone, as jobs take their steps one at a time: what
-//! epochs decided earlier put into the job's lanes, less what the job had taken. One thing is not
-//! known: whether a job saw a chunk before the next epoch of its writer, which hands it on by then at the
-//! latest. Nothing is held against a job there.
+//! epochs decided earlier put into the job's lanes and their writers handed on, less what the job had
+//! taken. A job may find a chunk in storage before that; nothing is held against it there.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,8 +13,8 @@ use tidelock::types::ids::{LaneId, PartitionId, SinkFileId, StreamId};
 
 use crate::checkers::{Checker, Evidence, Finding, witnessed};
 use crate::graph::{Graph, Head};
+use crate::history::{Decided, HandedOn};
 use crate::layouts::Layouts;
-use crate::storage::Decided;
 
 /// What a message is taken by: the least goes first.
 type Priority = (Timestamp, usize, PartitionId);
@@ -33,6 +32,8 @@ struct Reader<'e> {
 struct Waiting {
     alignment: Timestamp,
     payload: Vec<u8>,
+    /// Which of the decided epochs wrote it.
+    number: usize,
     /// Whether the job can't but see it.
     is_certain: bool,
 }
@@ -41,16 +42,20 @@ struct Waiting {
 pub(crate) fn judge(evidence: &Evidence<'_>, decided: &[Decided]) -> Vec<Finding> {
     let mut readers = readers(evidence);
     let mut findings = Vec::new();
-    for Decided { commit, start, .. } in decided {
+    let handed_on = evidence.storage.handed_on();
+    let mut handed_on = handed_on.iter().peekable();
+    for (number, Decided { commit, start, .. }) in decided.iter().enumerate() {
+        while let Some(event) = handed_on.next_if(|event| event.after <= number) {
+            for (reader, _) in readers.values_mut() {
+                reader.see(event);
+            }
+        }
         if let Some((reader, witness)) = readers.get_mut(&commit.partition) {
             for payload in witnessed(commit, *witness, true) {
                 findings.extend(reader.take(&payload, *start));
             }
         }
-        for (reader, _) in readers.values_mut() {
-            reader.is_told_of(commit.partition);
-        }
-        put(commit, &mut readers);
+        put(commit, number, &mut readers);
     }
     findings
 }
@@ -92,7 +97,7 @@ fn inputs(
         .collect()
 }
 
-fn put(commit: &EpochCommit, readers: &mut Readers<'_>) {
+fn put(commit: &EpochCommit, number: usize, readers: &mut Readers<'_>) {
     for chunk in &commit.chunks {
         let Some((reader, _)) = readers.get_mut(&chunk.lane.reader) else {
             continue;
@@ -102,6 +107,7 @@ fn put(commit: &EpochCommit, readers: &mut Readers<'_>) {
         lane.extend(alignments.enumerate().map(|(index, alignment)| Waiting {
             alignment,
             payload: chunk.messages.payloads.get(index).to_vec(),
+            number,
             is_certain: false,
         }));
     }
@@ -180,12 +186,13 @@ impl Reader<'_> {
         })
     }
 
-    /// Its writer goes on, so everybody knows what it has written before.
-    fn is_told_of(&mut self, producer: PartitionId) {
+    /// A writer has handed on what it wrote.
+    fn see(&mut self, event: &HandedOn) {
         let lanes = self.lanes.iter_mut();
-        for (_, lane) in lanes.filter(|(lane, _)| lane.producer == producer) {
-            lane.iter_mut()
-                .for_each(|message| message.is_certain = true);
-        }
+        let of_writer = lanes.filter(|(lane, _)| lane.producer == event.partition);
+        let messages = of_writer.flat_map(|(_, messages)| messages);
+        messages
+            .filter(|message| message.number < event.up_to)
+            .for_each(|message| message.is_certain = true);
     }
 }

@@ -13,9 +13,9 @@ use tidelock::types::ids::{EpochId, LaneId, MessageId, PartitionId};
 
 use crate::checkers::{Checker, Evidence, Finding};
 use crate::graph::Head;
+use crate::history::Decided;
 use crate::layouts::Layouts;
 use crate::record_source::{SourcePart, number_of, part_of, write_time};
-use crate::storage::Decided;
 
 /// Judges the chunks of everything that was ever decided.
 pub(crate) fn judge(evidence: &Evidence<'_>, decided: &[Decided]) -> Vec<Finding> {

@@ -21,6 +21,7 @@ use tidelock::types::lease::Lease;
 
 use crate::clock::SimulatedClock;
 use crate::faults::{self, DrawnFault, Fault, FaultCounts};
+use crate::history::{Decided, HandedOn, History};
 use crate::mutation::{Kept, Mutation, reads_on_in_a_lane};
 use crate::random::Random;
 
@@ -32,19 +33,6 @@ const READS_PER_FAULT: usize = 1_000;
 
 /// Changes of the catalog in a start of which one is the last one, while things go wrong.
 const CATALOG_CHANGES_PER_DEATH: usize = 300;
-
-/// An epoch that was decided.
-#[derive(Debug, Clone)]
-pub(crate) struct Decided {
-    /// What it holds.
-    pub(crate) commit: EpochCommit,
-    /// What the clock said while it was made.
-    pub(crate) at: Timestamp,
-    /// The worker's start that it came after.
-    pub(crate) start: usize,
-    /// How many bytes a lane was to hold at most at the time.
-    pub(crate) lane_bytes_max: u64,
-}
 
 /// The store of one run.
 pub(crate) struct SimulatedStorage {
@@ -65,15 +53,6 @@ pub(crate) struct SimulatedStorage {
     start: AtomicUsize,
     history: Mutex<History>,
     mutation: Option<(Mutation, Mutex<Kept>)>,
-}
-
-/// What has become of the epochs.
-#[derive(Debug, Default)]
-struct History {
-    decided: Vec<Decided>,
-    /// Whose sync failed: the next opening tells.
-    undetermined: Vec<Decided>,
-    counts: FaultCounts,
 }
 
 impl SimulatedStorage {
@@ -215,6 +194,27 @@ impl SimulatedStorage {
     /// Every decided epoch so far, in the order of decision.
     pub(crate) fn decided(&self) -> Vec<Decided> {
         self.history().decided.clone()
+    }
+
+    /// How many epochs have been decided so far.
+    pub(crate) fn decided_count(&self) -> usize {
+        self.history().decided.len()
+    }
+
+    /// A job has handed on what it has written in the first `up_to` decided epochs.
+    pub(crate) fn hand_on(&self, partition: PartitionId, up_to: usize) {
+        let mut history = self.history();
+        let after = history.decided.len();
+        history.handed_on.push(HandedOn {
+            after,
+            partition,
+            up_to,
+        });
+    }
+
+    /// What jobs have handed on, in that order.
+    pub(crate) fn handed_on(&self) -> Vec<HandedOn> {
+        self.history().handed_on.clone()
     }
 
     /// The faults that came to pass.

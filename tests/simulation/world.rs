@@ -194,7 +194,12 @@ impl<'w> World<'w> {
             },
             JobStage::Open(_) if self.starved == Some(at) => Ok(false),
             JobStage::Open(job) => {
+                // A job that goes on hands on what it had submitted before.
+                let decided = self.storage.decided_count();
                 let step = job.step();
+                if step.is_ok() {
+                    self.storage.hand_on(self.places[at].partition, decided);
+                }
                 self.take_step(at, step)
             }
             JobStage::Ended => Ok(false),
@@ -266,9 +271,13 @@ impl<'w> World<'w> {
                 self.worker.jobs[at] = JobStage::Gone;
                 Ok(())
             }
-            announced => {
-                announced.map_err(|error| progress(format!("a job can't be announced: {error}")))
+            Ok(()) => {
+                // It has found whatever the job before it wrote.
+                let decided = self.storage.decided_count();
+                self.storage.hand_on(place.partition, decided);
+                Ok(())
             }
+            Err(error) => Err(progress(format!("a job can't be announced: {error}"))),
         }
     }
 
