@@ -818,7 +818,7 @@ pub(super) mod tests {
             ]
         );
         assert!(rows.is_sorted_by(|left, right| left.0 < right.0));
-        assert_eq!(rows[3].1.as_deref(), Some(b"\x011".as_slice()));
+        assert_eq!(rows[4].1.as_deref(), Some(b"\x011".as_slice()));
     }
 
     #[test]
