@@ -135,6 +135,8 @@ impl World<'_> {
         let at = self.random.index(self.stale_jobs.len());
         let step = self.stale_jobs[at].step();
         self.storage.take_failed_read();
+        // It may read what the job after it has changed.
+        self.storage.take_read_back();
         let goes_on = matches!(step, Ok(JobStep::Committed | JobStep::Idle));
         if !goes_on {
             self.stale_jobs.swap_remove(at);

@@ -2,7 +2,7 @@
 //! faults that came to pass. With a mutation it is the engine's accomplice: it commits what the job
 //! asked for in a way that a broken engine would.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use tidelock::clock::Clock as _;
 use tidelock::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
 use tidelock::storage::{
     CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, Refusal, Storage, StorageError,
-    StoredRow, keys,
+    StoredRow, keys, leases,
 };
 use tidelock::types::batch::Timestamp;
 use tidelock::types::epoch::{EpochCommit, Head};
@@ -49,6 +49,10 @@ pub(crate) struct SimulatedStorage {
     is_starting: Arc<AtomicBool>,
     /// Whether anything went wrong since the start began.
     start_met_fault: AtomicBool,
+    /// For each partition the rows of states that the epoch which its job has submitted last changes.
+    changed_states: Mutex<BTreeMap<PartitionId, BTreeSet<Vec<u8>>>>,
+    /// A row that a job read back before it submitted another epoch.
+    read_back: Mutex<Option<Vec<u8>>>,
     lane_bytes_max: AtomicU64,
     start: AtomicUsize,
     history: Mutex<History>,
@@ -67,6 +71,8 @@ impl SimulatedStorage {
             has_failed_reading: AtomicBool::new(false),
             is_starting: Arc::default(),
             start_met_fault: AtomicBool::new(false),
+            changed_states: Mutex::default(),
+            read_back: Mutex::default(),
             lane_bytes_max: AtomicU64::new(u64::MAX),
             start: AtomicUsize::new(0),
             history: Mutex::default(),
@@ -124,6 +130,43 @@ impl SimulatedStorage {
             self.start_met_fault.store(true, Ordering::Relaxed);
         }
         death
+    }
+
+    /// Another job begins for a partition: it knows of no epoch that is not decided.
+    pub(crate) fn job_begins(&self, partition: PartitionId) {
+        self.changed_states
+            .lock()
+            .expect(UNPOISONED)
+            .remove(&partition);
+    }
+
+    /// A state that a job read back though storage need not have it: the epoch that changed it may be
+    /// undecided until the job submits the next one.
+    pub(crate) fn take_read_back(&self) -> Option<Vec<u8>> {
+        self.read_back.lock().expect(UNPOISONED).take()
+    }
+
+    fn note_changed_states(&self, commit: &EpochCommit) {
+        let rows = commit.states.iter().flat_map(|states| {
+            let keys = states.keys.iter();
+            keys.map(|key| keys::state(commit.partition, &states.state, key))
+        });
+        let mut changed = self.changed_states.lock().expect(UNPOISONED);
+        changed.insert(commit.partition, rows.collect());
+    }
+
+    fn note_read_back(&self, rows: &[Vec<u8>]) {
+        if self.is_starting() {
+            return;
+        }
+        let changed = self.changed_states.lock().expect(UNPOISONED);
+        let is_changed = |row: &&Vec<u8>| {
+            let of_partition = keys::owner(row).and_then(|partition| changed.get(&partition));
+            of_partition.is_some_and(|changed| changed.contains(*row))
+        };
+        if let Some(row) = rows.iter().find(is_changed) {
+            *self.read_back.lock().expect(UNPOISONED) = Some(row.clone());
+        }
     }
 
     /// Fails now and then.
@@ -184,6 +227,8 @@ impl SimulatedStorage {
             has_failed_reading: AtomicBool::new(false),
             is_starting: Arc::default(),
             start_met_fault: AtomicBool::new(false),
+            changed_states: Mutex::default(),
+            read_back: Mutex::default(),
             lane_bytes_max: AtomicU64::new(u64::MAX),
             start: AtomicUsize::new(0),
             history: Mutex::new(history),
@@ -243,6 +288,11 @@ impl SimulatedStorage {
         lease: Lease,
         commit: EpochCommit,
     ) -> Result<CommitOutcome, StorageError> {
+        // A job that has lost its lease is none any more.
+        let current = leases::current(&self.memory, lease.partition)?;
+        if current == Some(lease) {
+            self.note_changed_states(&commit);
+        }
         let outcome = self.memory.commit_epoch(lease, commit.clone())?;
         let meets_fault = *self.drawn.lock().expect(UNPOISONED) != CommitFault::None;
         if meets_fault {
@@ -327,6 +377,7 @@ impl Storage for SimulatedStorage {
 
     fn get_many(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
         self.read()?;
+        self.note_read_back(keys);
         let mut values = self.memory.get_many(keys)?;
         if let Some((Mutation::StatesNotReadBack, _)) = self.mutation {
             let states = keys.iter().zip(&mut values);

@@ -197,6 +197,15 @@ impl<'w> World<'w> {
                 // A job that goes on hands on what it had submitted before.
                 let decided = self.storage.decided_count();
                 let step = job.step();
+                if let Some(row) = self.storage.take_read_back() {
+                    return Err(Finding {
+                        checker: Checker::State,
+                        text: format!(
+                            "a job read back row {} that its undecided epoch had changed",
+                            row.escape_ascii()
+                        ),
+                    });
+                }
                 if step.is_ok() {
                     self.storage.hand_on(self.places[at].partition, decided);
                 }
@@ -265,6 +274,7 @@ impl<'w> World<'w> {
         let (place, storage) = (self.places[at], &*self.storage);
         let deployment = self.deployment.as_ref();
         let deployment = deployment.expect("a worker is started first");
+        storage.job_begins(place.partition);
         let plan = deployment.plan(place, &parts, storage, &mut self.random);
         match plan.and_then(|plan| self.worker.announce(at, plan)) {
             Err(_) if self.storage.take_failed_read() => {
