@@ -15,6 +15,8 @@ mod flights;
 mod epochs;
 // A pipeline's graph, printed and drawn.
 mod graph;
+// What lanes leave in a data directory.
+mod lanes;
 // SIGKILL at any moment, and output as if nothing had happened.
 mod kill;
 // Transforms cut into several partitions.

@@ -8,7 +8,7 @@ use harness::TestHost;
 use crate::example::{limit_epochs, pipeline, write_lines, write_pipeline};
 
 /// Sets the transform's partitions, and epochs so small that kills find many.
-fn partitioned(count: i64) -> impl Fn(&mut toml::Table) {
+pub(crate) fn partitioned(count: i64) -> impl Fn(&mut toml::Table) {
     move |file| {
         let delays = file["computations"]["delays"].as_table_mut();
         let delays = delays.expect("a computation is a table");
@@ -18,7 +18,7 @@ fn partitioned(count: i64) -> impl Fn(&mut toml::Table) {
 }
 
 /// The rows of a sink by their key, in the order of the file.
-fn rows_by_key(folder: &TestHost, name: &str) -> BTreeMap<String, Vec<String>> {
+pub(crate) fn rows_by_key(folder: &TestHost, name: &str) -> BTreeMap<String, Vec<String>> {
     let text = String::from_utf8(folder.read(&format!("out/{name}.jsonl"))).expect("rows are text");
     let mut rows: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for row in text.lines() {
@@ -29,7 +29,7 @@ fn rows_by_key(folder: &TestHost, name: &str) -> BTreeMap<String, Vec<String>> {
     rows
 }
 
-fn run(folder: &TestHost) {
+pub(crate) fn run(folder: &TestHost) {
     let finished = folder.run(["run", "."]);
     assert!(finished.status.success(), "{:?}", finished.stderr);
 }

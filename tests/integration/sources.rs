@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::time::{Duration, UNIX_EPOCH};
 
-use harness::{Finished, TestHost, component};
+use harness::{Finished, Running, TestHost, component};
 use serde_json::Value;
 
 use crate::example::line_count;
@@ -299,4 +299,67 @@ fn f1_kills_of_many_files_lose_and_repeat_nothing() {
     }
     let users: BTreeSet<String> = rows(&folder).into_iter().map(|(user, _)| user).collect();
     assert_eq!(users.len(), names.len());
+}
+
+/// A pipeline that adds up these files' amounts by user; its rows go to standard output.
+fn write_sums_pipeline(folder: &TestHost, files: &[&str]) {
+    folder.write(
+        "tidelock.toml",
+        format!(
+            r#"
+name = "sums"
+[components]
+parse = {parse:?}
+sum = {sum:?}
+[epoch]
+max_rows_per_epoch = 100
+[sources.events]
+type = "file"
+paths = {files:?}
+format = "jsonl"
+[computations.parse]
+component = "parse"
+kind = "map"
+inputs = ["events"]
+outputs = ["amounts"]
+[computations.sum]
+component = "sum"
+kind = "transform"
+inputs = ["amounts"]
+outputs = ["sums"]
+[sinks.sums]
+type = "stdout"
+inputs = ["sums"]
+"#,
+            parse = component("keyed-sum-parse"),
+            sum = component("keyed-sum-sum"),
+        ),
+    );
+}
+
+#[test]
+fn what_a_file_put_into_lanes_is_taken_although_it_has_left() {
+    const EVENTS: u32 = 5_000;
+    let folder = TestHost::new();
+    write_events(&folder, "a", 0..EVENTS);
+    write_events(&folder, "b", 0..10);
+    write_sums_pipeline(&folder, &["a", "b"]);
+    // Nobody empties standard output, so the transform stands still behind the sources.
+    let mut command = folder.command();
+    command.args(["run", "."]);
+    let mut running = Running::start_with_stdout_unread(&mut command);
+    assert_eq!(running.wait_for_lines("100 %", 1), 1);
+    assert!(running.kill().was_killed());
+
+    fs::remove_file(folder.path("a")).expect("it is there");
+    write_sums_pipeline(&folder, &["b"]);
+    let finished = run(&folder, &[]);
+    check_says(&finished, 0, &[" 0 records"]);
+    let text = finished.stdout_text();
+    let last = text.lines().rfind(|row| row.contains("\"a\""));
+    let last: Value = serde_json::from_str(last.expect("there are rows of a")).expect("JSON");
+    assert_eq!(last["count"], EVENTS, "each event of the file counts once");
+    let again = run(&folder, &[]);
+    check_says(&again, 0, &[" 0 records", ", 0 epochs"]);
+    assert!(again.stdout.is_empty());
 }

@@ -7,7 +7,7 @@ use tidelock::types::epoch::EpochCommit;
 use tidelock::types::ids::{EpochId, LaneId, PartitionId};
 
 use crate::checkers::{Checker, Evidence, Finding};
-use crate::storage::Decided;
+use crate::history::Decided;
 
 /// What waits in lanes: written, and not passed by the reader's frontier.
 #[derive(Debug, Default)]

@@ -30,13 +30,14 @@ use tidelock::types::ids::{PartitionId, SinkFileId};
 use crate::backpressure;
 use crate::deployment::Deployment;
 use crate::graph::{Graph, Head, Shape};
+use crate::history::Decided;
 use crate::layouts::Layouts;
 use crate::merge;
 use crate::model::{Message, ShapeModel};
 use crate::order;
-use crate::record_source::{SourceLength, record};
+use crate::record_source::{SourceLength, SourcePart, part_of, record};
 use crate::sequence::{Sequence, Taken, Takings};
-use crate::storage::{Decided, SimulatedStorage};
+use crate::storage::SimulatedStorage;
 
 /// More states of one partition than a run can make.
 const STATES_MAX: usize = 10_000;
@@ -91,7 +92,7 @@ pub(crate) struct Evidence<'e> {
     /// The store after a run.
     pub(crate) storage: &'e SimulatedStorage,
     /// How many records each source has.
-    pub(crate) sources: &'e [SourceLength],
+    pub(crate) sources: &'e BTreeMap<SourcePart, SourceLength>,
     /// Whether the run came to its end: then nothing may be missing either.
     pub(crate) is_finished: bool,
 }
@@ -104,10 +105,12 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     for (at, shape) in evidence.graph.shapes.iter().enumerate() {
         let records = evidence.records(shape);
         let sent = match shape.head {
-            Head::Source(source) => vec![Sequence {
-                name: format!("source s{source}"),
-                messages: records.iter().collect(),
-            }],
+            Head::Source(_) => (records.iter())
+                .map(|(part, records)| Sequence {
+                    name: format!("{part:?}"),
+                    messages: records.iter().collect(),
+                })
+                .collect(),
             Head::Transform(transform) => evidence.sent_to(transform, &models),
         };
         let name = evidence.graph.head_name(shape.head);
@@ -145,17 +148,18 @@ impl Evidence<'_> {
         format!("{head}[{} of layout {}]", place.index, place.layout)
     }
 
-    fn records(&self, shape: &Shape) -> Vec<Message> {
-        let Head::Source(source) = shape.head else {
-            return Vec::new();
-        };
-        let record = |number| Message {
-            key: Vec::new(),
-            payload: record(source, number),
-            lineage: self.graph.source_name(source).into_bytes(),
-        };
-        let count = self.sources[source].records();
-        (0..count).map(record).collect()
+    fn records(&self, shape: &Shape) -> BTreeMap<SourcePart, Vec<Message>> {
+        let is_read = |part: &SourcePart| shape.head == Head::Source(part.source);
+        let parts = self.sources.iter().filter(|(part, _)| is_read(part));
+        let records = parts.map(|(part, length)| {
+            let record = |number| Message {
+                key: Vec::new(),
+                payload: record(*part, number),
+                lineage: format!("{part:?}").into_bytes(),
+            };
+            (*part, (0..length.records()).map(record).collect())
+        });
+        records.collect()
     }
 
     /// What the models of its producers sent to a transform.
@@ -174,7 +178,11 @@ impl Evidence<'_> {
     }
 
     fn check_owner(&self, partition: PartitionId, input: &Message) -> Option<Finding> {
-        let owns = self.layouts.place(partition).owns(&input.key);
+        let place = self.layouts.place(partition);
+        let owns = match self.graph.shapes[place.shape].head {
+            Head::Source(_) => part_of(&input.payload).partition == place.index,
+            Head::Transform(_) => place.owns(&input.key),
+        };
         (!owns).then(|| Finding {
             checker: Checker::Inputs,
             text: format!(

@@ -6,29 +6,37 @@ use std::collections::BTreeMap;
 
 use tidelock::controller::change::Change;
 use tidelock::controller::graph::{JobHead, JobShape};
+use tidelock::controller::layout_mover::{LayoutMove, LayoutMoveError, LayoutMover};
 use tidelock::controller::registry::{Registration, RegistryError};
-use tidelock::controller::retiring::RetiringWriters;
+use tidelock::controller::repartition::MoveLimits;
+use tidelock::controller::retiring::{RetiringWriter, RetiringWriters};
 use tidelock::controller::wiring::{NodePlaces, Wiring};
 use tidelock::engine::state::STATE_CACHE_BYTES_MAX;
 use tidelock::sink::file::FileSink;
+use tidelock::source::Source as _;
 use tidelock::storage::{Storage, StorageError, leases, rows};
 use tidelock::types::batch::Description;
 use tidelock::types::ids::{PartitionId, SinkFileId, StreamId};
 use tidelock::types::pipeline::{EpochLimits, Pipeline, SinkConnector};
 use tidelock::worker::plan::{InputPlan, JobPlan, NodePlan, PartitionPlace, SinkPlan, SourcePlan};
+use tidelock::worker::turns::SourceTurn;
 
+use crate::faults::Fault;
 use crate::graph::{Graph, Head, Shape, Stream};
 use crate::guests::Guests;
+use crate::layouts::Layouts;
 use crate::mutation::Mutation;
 use crate::pipeline;
 use crate::random::Random;
-use crate::record_source::{RecordSource, SourceLength};
+use crate::record_source::{RecordSource, SourceLength, SourcePart};
+use crate::storage::SimulatedStorage;
 
 /// The pipeline, registered.
 pub(crate) struct Deployment {
     pipeline: Pipeline,
     descriptions: BTreeMap<String, Description>,
     registration: Registration,
+    retiring: RetiringWriters,
 }
 
 /// Which job.
@@ -47,35 +55,101 @@ pub(crate) struct Parts<'p> {
     /// The components.
     pub(crate) guests: &'p Guests,
     /// How many records each source has.
-    pub(crate) sources: &'p [SourceLength],
+    pub(crate) sources: &'p BTreeMap<SourcePart, SourceLength>,
     /// How the placement is broken, if it is.
     pub(crate) mutation: Option<Mutation>,
 }
 
+/// Why a pipeline could not be brought to its start.
+#[derive(Debug)]
+pub(crate) enum StartError {
+    /// The store failed, or an epoch of a move was not decided: to be tried again.
+    Failed(String),
+    /// It must not be.
+    Wrong(String),
+}
+
+impl From<RegistryError> for StartError {
+    fn from(error: RegistryError) -> StartError {
+        StartError::Failed(error.to_string())
+    }
+}
+
+impl From<StorageError> for StartError {
+    fn from(error: StorageError) -> StartError {
+        StartError::Failed(error.to_string())
+    }
+}
+
+impl From<LayoutMoveError> for StartError {
+    fn from(error: LayoutMoveError) -> StartError {
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        StartError::Failed(format!("{error}: {}", cause.unwrap_or_default()))
+    }
+}
+
 impl Deployment {
-    /// Registers the pipeline, or finds it as it was registered.
+    /// Registers the pipeline, or finds it as it was registered but for numbers of partitions, and
+    /// moves what transforms have where those changed. `layouts` follows what is written down.
     ///
     /// # Errors
     ///
-    /// When the store fails, or knows another pipeline of that name.
-    pub(crate) fn register(
+    /// When the store fails; when anything else has changed; when messages would be stranded.
+    pub(crate) fn start(
         graph: &Graph,
-        storage: &dyn Storage,
-    ) -> Result<Deployment, RegistryError> {
+        storage: &SimulatedStorage,
+        layouts: &mut Layouts,
+        random: &mut Random,
+    ) -> Result<Deployment, StartError> {
+        leases::end_all(storage)?;
         let pipeline = pipeline::pipeline(graph);
         let intent = pipeline::intent(graph, &pipeline);
         let registration = Registration::draft(storage, &pipeline.name, &intent)?;
-        registration.commit(storage)?;
-        Ok(Deployment {
+        let unfinished = registration.unfinished_moves();
+        if !unfinished.is_empty() {
+            storage.count(Fault::MoveInterrupted);
+        }
+        for unfinished in unfinished {
+            layouts.follow(graph.shape_named(&unfinished.computation), &unfinished.to);
+        }
+        let is_of_partitions = |change: &&Change| change.what.starts_with("partitions of ");
+        let other = registration.changes.iter().find(|it| !is_of_partitions(it));
+        if let Some(change) = other {
+            return Err(StartError::Wrong(format!("it has changed: {change}")));
+        }
+        let mut deployment = Deployment {
             pipeline,
             descriptions: pipeline::descriptions(graph),
             registration,
-        })
+            retiring: RetiringWriters::default(),
+        };
+        deployment.refuse_to_strand_messages(storage)?;
+        let has_moves = !deployment.registration.begun_moves().is_empty();
+        let mut ignore = |_: &LayoutMove| {};
+        let mut mover = LayoutMover::new(storage, &deployment.registration, &mut ignore);
+        mover.limits = move_limits(random);
+        mover.finish_recorded()?;
+        deployment.registration.commit(storage)?;
+        for shape in 0..graph.shapes.len() {
+            layouts.follow(shape, deployment.layout(graph, shape));
+        }
+        mover.carry_out()?;
+        if has_moves {
+            storage.count(Fault::Repartitioned);
+        }
+        deployment.retiring = RetiringWriters::find(&deployment.wiring(), storage)?;
+        Ok(deployment)
     }
 
-    /// What the store says has changed since the pipeline ran last.
-    pub(crate) fn changes(&self) -> &[Change] {
-        &self.registration.changes
+    fn refuse_to_strand_messages(&self, storage: &dyn Storage) -> Result<(), StartError> {
+        let wiring = self.wiring();
+        for producer in self.registration.partitions_ever() {
+            let lanes = rows::lanes_kept(storage, producer)?;
+            if let Some(lane) = lanes.into_iter().find(|lane| !wiring.has_lane(*lane)) {
+                return Err(StartError::Wrong(format!("lane {lane} is stranded")));
+            }
+        }
+        Ok(())
     }
 
     /// Every job of the pipeline.
@@ -83,11 +157,11 @@ impl Deployment {
         let shapes = 0..graph.shapes.len();
         shapes
             .flat_map(|shape| {
-                let partitions = self.layout(graph, shape).iter();
-                partitions.map(move |partition| JobPlace {
-                    shape,
-                    partition: *partition,
-                })
+                let retiring = self.retiring_of(graph, shape).iter();
+                let retiring = retiring.map(|writer| writer.partition);
+                let in_force = self.layout(graph, shape).iter().copied();
+                let partitions = retiring.chain(in_force);
+                partitions.map(move |partition| JobPlace { shape, partition })
             })
             .collect()
     }
@@ -98,6 +172,15 @@ impl Deployment {
         match head {
             Head::Source(_) => self.registration.source(&graph.head_name(head)),
             Head::Transform(_) => self.registration.computation(&graph.head_name(head)),
+        }
+    }
+
+    /// The partitions of earlier layouts of a shape whose messages were not all taken at the start.
+    fn retiring_of(&self, graph: &Graph, shape: usize) -> &[RetiringWriter] {
+        let head = graph.shapes[shape].head;
+        match head {
+            Head::Source(_) => &[],
+            Head::Transform(_) => (self.retiring).of(&JobHead::Transform(graph.head_name(head))),
         }
     }
 
@@ -149,20 +232,39 @@ impl Deployment {
         let head = parts.graph.shapes[place.shape].head;
         let shape = shape_of(&wiring, &parts.graph.head_name(head));
         let lease = leases::grant(storage, place.partition)?;
+        let mut retiring = self.retiring_of(parts.graph, place.shape).iter();
+        if let Some(writer) = retiring.find(|writer| writer.partition == place.partition) {
+            return Ok(JobPlan::retiring(
+                format!("retiring {}", shape.head.name()),
+                writer.place,
+                lease,
+                self.registration.deployment(),
+                wiring.streams_written(shape),
+            ));
+        }
         let (input, transform) = match (&shape.head, head) {
             (JobHead::Transform(name), _) => {
-                let lanes = wiring.lanes_read(name, lease.partition, &RetiringWriters::default());
+                let lanes = wiring.lanes_read(name, lease.partition, &self.retiring);
                 let node = node(name, wiring.transform_places(shape, name), parts);
                 (InputPlan::Lanes(lanes), Some(node))
             }
             (JobHead::Source(_), Head::Source(source)) => {
                 let position = rows::read_source_position(storage, lease.partition)?;
-                let length = parts.sources[source].clone();
-                let source = RecordSource::open(source, position.as_deref(), length, random.fork());
+                let index = plan_place(place.partition, wiring.partitions(&shape.head)).index;
+                let partition = index as usize;
+                let part = SourcePart { source, partition };
+                let length = parts.sources[&part].clone();
+                let opened = RecordSource::open(part, position.as_deref(), length, random.fork());
+                let (count, parallel) = parts.graph.source_partitions[source];
                 let plan = SourcePlan {
                     described: shape.head.name().to_owned(),
-                    source: Box::new(source),
-                    turn: None,
+                    turn: (count > parallel).then(|| SourceTurn {
+                        source: shape.head.name().to_owned(),
+                        parallel,
+                        write_time: opened.write_time(),
+                        index: partition,
+                    }),
+                    source: Box::new(opened),
                 };
                 (InputPlan::Source(plan), None)
             }
@@ -236,6 +338,15 @@ fn state_cache_bytes_max(random: &mut Random) -> usize {
     match random.chance(50) {
         true => STATE_CACHE_BYTES_MAX,
         false => random.within(0..=2_000),
+    }
+}
+
+/// Moves of a few rows at a time, so that there are many moments at which they can stop.
+fn move_limits(random: &mut Random) -> MoveLimits {
+    MoveLimits {
+        commit_bytes: random.within(1..=2_000),
+        commit_rows: random.within(1..=40),
+        page_rows: random.within(1..=5),
     }
 }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use tidelock::storage::memory::UnsyncedTail;
+use tidelock::types::ids::PartitionId;
 use tidelock::worker::job::{Job, JobStep};
 
 use crate::backpressure::WaitingChunks;
@@ -11,7 +12,9 @@ use crate::checkers::{Checker, Finding};
 use crate::deployment::JobPlace;
 use crate::faults::Fault;
 use crate::graph::Head;
-use crate::storage::{Decided, SimulatedStorage};
+use crate::history::Decided;
+use crate::record_source::SourcePart;
+use crate::storage::SimulatedStorage;
 use crate::worker::SimulatedWorker;
 use crate::world::World;
 
@@ -24,9 +27,17 @@ impl World<'_> {
         self.is_disturbed = is_disturbed;
         let faults = is_disturbed.then(|| self.random.fork());
         self.storage.set_faults(faults);
-        for source in &self.sources {
+        for source in self.sources.values() {
             source.set_disturbed(is_disturbed);
         }
+    }
+
+    /// Whether a partition of a source that need not wait for its turn has more to read.
+    fn can_read(&self, source: usize, partition: PartitionId) -> bool {
+        let (partitions, parallel) = self.graph.source_partitions[source];
+        let partition = self.layouts.place(partition).index;
+        let length = &self.sources[&SourcePart { source, partition }];
+        parallel == partitions && !length.is_told()
     }
 
     /// One thing that may happen at any moment.
@@ -55,7 +66,8 @@ impl World<'_> {
     fn grow_source(&mut self) {
         let at = self.random.index(self.sources.len());
         let records = self.random.within(1..=20) as u64;
-        if self.sources[at].grow(records) {
+        let source = self.sources.values().nth(at);
+        if source.is_some_and(|source| source.grow(records)) {
             self.storage.count(Fault::SourceGrew);
         }
     }
@@ -63,11 +75,15 @@ impl World<'_> {
     /// A reader gets no turn while all others go on as far as they can: whoever stands still then
     /// must stand before a full lane.
     pub(crate) fn starve(&mut self) -> Result<(), Finding> {
-        for source in &self.sources {
+        for source in self.sources.values() {
             source.grow(self.random.within(0..=80) as u64);
         }
         let head = |at: &usize| self.graph.shapes[self.places[*at].shape].head;
-        let is_reader = |at: &usize| matches!(head(at), Head::Transform(_));
+        let in_force = |at: &usize| {
+            let JobPlace { shape, partition } = self.places[*at];
+            self.layouts.in_force(shape).contains(&partition)
+        };
+        let is_reader = |at: &usize| matches!(head(at), Head::Transform(_)) && in_force(at);
         let readers: Vec<usize> = (0..self.places.len()).filter(is_reader).collect();
         if readers.is_empty() {
             return Ok(());
@@ -87,7 +103,7 @@ impl World<'_> {
         for at in (0..self.places.len()).filter(|at| *at != starved) {
             let JobPlace { shape, partition } = self.places[at];
             let can_go_on = match self.graph.shapes[shape].head {
-                Head::Source(source) => !self.sources[source].is_told(),
+                Head::Source(source) => self.can_read(source, partition),
                 Head::Transform(_) => waiting.has_input(partition, self.places[starved].partition),
             };
             let is_full = waiting
@@ -119,6 +135,8 @@ impl World<'_> {
         let at = self.random.index(self.stale_jobs.len());
         let step = self.stale_jobs[at].step();
         self.storage.take_failed_read();
+        // It may read what the job after it has changed.
+        self.storage.take_read_back();
         let goes_on = matches!(step, Ok(JobStep::Committed | JobStep::Idle));
         if !goes_on {
             self.stale_jobs.swap_remove(at);
@@ -164,6 +182,12 @@ impl World<'_> {
 
     /// The machine dies: store and jobs, with and without lease, are gone.
     fn reopen_storage(&mut self) -> Result<(), Finding> {
+        self.crash_storage();
+        self.start_worker()
+    }
+
+    /// The store's process dies, with all jobs, and the store is opened again.
+    pub(crate) fn crash_storage(&mut self) {
         self.stale_jobs.clear();
         // Both hold the store.
         let empty = Arc::new(SimulatedStorage::new(self.clock.clone(), None));
@@ -176,6 +200,5 @@ impl World<'_> {
         };
         self.storage = Arc::new(storage.crash_and_reopen(tail));
         self.set_disturbed(self.is_disturbed);
-        self.start_worker()
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tidelock::storage::memory::{CommitFault, FaultPlan};
@@ -40,13 +41,19 @@ pub(crate) enum Fault {
     ReadFailed,
     /// A source could not be read.
     SourceFailed,
+    /// A start came to nothing and was tried again.
+    StartFailed,
+    /// A start found a move to other partitions that an earlier one had begun.
+    MoveInterrupted,
+    /// Transforms went over to other partitions.
+    Repartitioned,
     /// A writer stood before a full lane whose reader got no turn.
     WriterStopped,
 }
 
 impl Fault {
     /// All kinds.
-    pub(crate) const ALL: [Fault; 15] = [
+    pub(crate) const ALL: [Fault; 18] = [
         Fault::EpochRefused,
         Fault::AnswerLostDecided,
         Fault::AnswerLostUndecided,
@@ -61,6 +68,9 @@ impl Fault {
         Fault::ClockSetBack,
         Fault::ReadFailed,
         Fault::SourceFailed,
+        Fault::StartFailed,
+        Fault::MoveInterrupted,
+        Fault::Repartitioned,
         Fault::WriterStopped,
     ];
 }
@@ -100,10 +110,18 @@ impl fmt::Display for FaultCounts {
 /// The fault that the last submitted epoch was given, whether or not it came to it.
 pub(crate) type DrawnFault = Arc<Mutex<CommitFault>>;
 
-/// A plan that lets most epochs through.
-pub(crate) fn plan(mut random: Random, drawn: DrawnFault) -> FaultPlan {
+/// A plan that lets most epochs through, and even more in a start, which is many epochs long.
+pub(crate) fn plan(
+    mut random: Random,
+    drawn: DrawnFault,
+    is_starting: Arc<AtomicBool>,
+) -> FaultPlan {
     Box::new(move |_| {
-        let fault = match random.within(0..=99) {
+        let of = match is_starting.load(Ordering::Relaxed) {
+            true => 999,
+            false => 99,
+        };
+        let fault = match random.within(0..=of) {
             0..=4 => CommitFault::Refused,
             5..=8 => CommitFault::UnknownDecided,
             9..=12 => CommitFault::UnknownUndecided,

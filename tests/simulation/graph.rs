@@ -10,6 +10,7 @@ use guest_behaviours::trace;
 use tidelock::types::batch::Timestamp;
 
 use crate::random::Random;
+use crate::record_source::SourcePart;
 
 /// A stream, as an index: first one for each source, then two for each computation.
 pub(crate) type Stream = usize;
@@ -22,6 +23,8 @@ const DIAMONDS_PERCENT: u64 = 15;
 pub(crate) struct Graph {
     /// How many sources there are.
     pub(crate) sources: usize,
+    /// Of each source, its partitions, and how many of them are read at once.
+    pub(crate) source_partitions: Vec<(usize, usize)>,
     /// The computations.
     pub(crate) computations: Vec<Computation>,
     /// What each sink takes. The first ones are the witnesses: one for each job shape, which takes
@@ -116,7 +119,12 @@ impl Graph {
         for _ in 0..random.within(1..=2) {
             sinks.push(some_streams(random, streams, 3));
         }
+        let source_partitions = (0..sources).map(|_| {
+            let partitions = random.within(1..=3);
+            (partitions, random.within(1..=partitions))
+        });
         Graph {
+            source_partitions: source_partitions.collect(),
             sources,
             computations,
             sinks,
@@ -140,9 +148,32 @@ impl Graph {
             .map(|(at, _)| at)
     }
 
+    /// Some transforms get other numbers of partitions.
+    pub(crate) fn repartition(&mut self, random: &mut Random) {
+        for computation in self.computations.iter_mut().filter(|it| it.is_transform) {
+            if random.chance(50) {
+                computation.partitions = random.within(1..=4);
+            }
+        }
+    }
+
+    /// The shape whose head has this name.
+    pub(crate) fn shape_named(&self, head: &str) -> usize {
+        let is_named = |shape: &Shape| self.head_name(shape.head) == head;
+        (self.shapes.iter().position(is_named)).expect("it heads a shape")
+    }
+
     /// The name of a source.
     pub(crate) fn source_name(&self, source: usize) -> String {
         format!("s{source}")
+    }
+
+    /// Every partition of every source.
+    pub(crate) fn source_parts(&self) -> impl Iterator<Item = SourcePart> {
+        let sources = self.source_partitions.iter().enumerate();
+        sources.flat_map(|(source, (partitions, _))| {
+            (0..*partitions).map(move |partition| SourcePart { source, partition })
+        })
     }
 
     /// The name of a shape's head.

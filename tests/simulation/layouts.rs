@@ -31,6 +31,8 @@ impl LayoutPlace {
 pub(crate) struct Layouts {
     by_shape: BTreeMap<usize, Vec<Vec<PartitionId>>>,
     places: BTreeMap<PartitionId, LayoutPlace>,
+    /// For each start of a worker and each shape the layout in force.
+    in_force: Vec<BTreeMap<usize, usize>>,
 }
 
 impl Layouts {
@@ -51,6 +53,20 @@ impl Layouts {
             assert!(before.is_none(), "{partition} is used again");
         }
         of_shape.push(layout.to_vec());
+    }
+
+    /// A worker starts with the newest layouts. Returns the number of the start.
+    pub(crate) fn start(&mut self) -> usize {
+        let shapes = self.by_shape.iter();
+        let newest = shapes.map(|(shape, layouts)| (*shape, layouts.len() - 1));
+        self.in_force.push(newest.collect());
+        self.in_force.len() - 1
+    }
+
+    /// Whether a partition had a successor layout when this start was made.
+    pub(crate) fn is_retiring(&self, partition: PartitionId, start: usize) -> bool {
+        let place = self.place(partition);
+        place.layout < self.in_force[start][&place.shape]
     }
 
     /// What a partition is or was.

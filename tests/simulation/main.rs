@@ -13,6 +13,7 @@ mod disturbance;
 mod faults;
 mod graph;
 mod guests;
+mod history;
 mod layouts;
 mod merge;
 mod model;
@@ -47,8 +48,10 @@ const RUNS_VARIABLE: &str = "TIDELOCK_SIMULATION_RUNS";
 const FIRST_SEED: u64 = 1;
 /// How many seeds a test runs.
 const RUNS: u64 = 1_000;
-/// Seeds within which every mutation is caught.
-const MUTATION_SEEDS: u64 = 20;
+/// Seeds within which every mutation is caught by the checker that has to.
+const MUTATION_SEEDS: u64 = 40;
+/// So many of them are enough.
+const CATCHES_ENOUGH: usize = 3;
 /// Seeds between two lines about progress.
 const SEEDS_PER_LINE: u64 = 100;
 /// Threads that run seeds, each its own ones.
@@ -119,19 +122,16 @@ fn a_broken_engine_is_found_out() {
             let found =
                 found.filter(|by| *by == mutation.checker() || by.judges_what_was_decided());
             let found: BTreeSet<Checker> = found.collect();
-            if !found.is_empty() {
+            if found.contains(&mutation.checker()) {
                 caught.push(seed);
-                by.extend(found);
+            }
+            by.extend(found);
+            if caught.len() == CATCHES_ENOUGH {
+                break;
             }
         }
-        println!(
-            "{mutation:?}: caught by {by:?} in {} of {MUTATION_SEEDS} seeds",
-            caught.len()
-        );
-        assert!(
-            by.contains(&mutation.checker()),
-            "{mutation:?} gets through"
-        );
+        println!("{mutation:?}: caught by {by:?} in seeds {caught:?}");
+        assert!(!caught.is_empty(), "{mutation:?} gets through");
     }
 }
 

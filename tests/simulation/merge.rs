@@ -1,10 +1,9 @@
-//! The checker of merging (R3): whenever a job took a message, no message that was present went
-//! before it.
+//! The checker of merging (R3, R4): whenever a job took a message, no message that was present went
+//! before it. What partitions of an older layout wrote to a stream goes before all else of it.
 //!
 //! What was present is known from decided epochs alone, as jobs take their steps one at a time: what
-//! epochs decided earlier put into the job's lanes, less what the job had taken. One thing is not
-//! known: whether a job saw a chunk before the next epoch of its writer, which hands it on by then at the
-//! latest. Nothing is held against a job there.
+//! epochs decided earlier put into the job's lanes and their writers handed on, less what the job had
+//! taken. A job may find a chunk in storage before that; nothing is held against it there.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,14 +13,16 @@ use tidelock::types::ids::{LaneId, PartitionId, SinkFileId, StreamId};
 
 use crate::checkers::{Checker, Evidence, Finding, witnessed};
 use crate::graph::{Graph, Head};
-use crate::storage::Decided;
+use crate::history::{Decided, HandedOn};
+use crate::layouts::Layouts;
 
 /// What a message is taken by: the least goes first.
 type Priority = (Timestamp, usize, PartitionId);
 
 /// What waits for one transform's partition.
-struct Reader {
+struct Reader<'e> {
     name: String,
+    layouts: &'e Layouts,
     /// For each stream that it reads: the input that it comes by, and the delay of that input.
     inputs: BTreeMap<StreamId, (usize, Timestamp)>,
     lanes: BTreeMap<LaneId, VecDeque<Waiting>>,
@@ -31,6 +32,8 @@ struct Reader {
 struct Waiting {
     alignment: Timestamp,
     payload: Vec<u8>,
+    /// Which of the decided epochs wrote it.
+    number: usize,
     /// Whether the job can't but see it.
     is_certain: bool,
 }
@@ -39,23 +42,27 @@ struct Waiting {
 pub(crate) fn judge(evidence: &Evidence<'_>, decided: &[Decided]) -> Vec<Finding> {
     let mut readers = readers(evidence);
     let mut findings = Vec::new();
-    for Decided { commit, .. } in decided {
-        if let Some((reader, witness)) = readers.get_mut(&commit.partition) {
-            for payload in witnessed(commit, *witness, true) {
-                findings.extend(reader.take(&payload));
+    let handed_on = evidence.storage.handed_on();
+    let mut handed_on = handed_on.iter().peekable();
+    for (number, Decided { commit, start, .. }) in decided.iter().enumerate() {
+        while let Some(event) = handed_on.next_if(|event| event.after <= number) {
+            for (reader, _) in readers.values_mut() {
+                reader.see(event);
             }
         }
-        for (reader, _) in readers.values_mut() {
-            reader.is_told_of(commit.partition);
+        if let Some((reader, witness)) = readers.get_mut(&commit.partition) {
+            for payload in witnessed(commit, *witness, true) {
+                findings.extend(reader.take(&payload, *start));
+            }
         }
-        put(commit, &mut readers);
+        put(commit, number, &mut readers);
     }
     findings
 }
 
-type Readers = BTreeMap<PartitionId, (Reader, SinkFileId)>;
+type Readers<'e> = BTreeMap<PartitionId, (Reader<'e>, SinkFileId)>;
 
-fn readers(evidence: &Evidence<'_>) -> Readers {
+fn readers<'e>(evidence: &Evidence<'e>) -> Readers<'e> {
     let partitions = evidence.layouts.all();
     partitions
         .filter_map(|partition| {
@@ -65,6 +72,7 @@ fn readers(evidence: &Evidence<'_>) -> Readers {
             };
             let reader = Reader {
                 name: evidence.name(partition),
+                layouts: evidence.layouts,
                 inputs: inputs(evidence.graph, at, evidence),
                 lanes: BTreeMap::new(),
             };
@@ -89,7 +97,7 @@ fn inputs(
         .collect()
 }
 
-fn put(commit: &EpochCommit, readers: &mut Readers) {
+fn put(commit: &EpochCommit, number: usize, readers: &mut Readers<'_>) {
     for chunk in &commit.chunks {
         let Some((reader, _)) = readers.get_mut(&chunk.lane.reader) else {
             continue;
@@ -99,20 +107,46 @@ fn put(commit: &EpochCommit, readers: &mut Readers) {
         lane.extend(alignments.enumerate().map(|(index, alignment)| Waiting {
             alignment,
             payload: chunk.messages.payloads.get(index).to_vec(),
+            number,
             is_certain: false,
         }));
     }
 }
 
-impl Reader {
+impl Reader<'_> {
     fn priority(&self, lane: LaneId, message: &Waiting) -> Priority {
         let (input, delay_ms) = self.inputs[&lane.stream];
         (message.alignment + delay_ms, input, lane.producer)
     }
 
+    /// Whether anything waits that an older layout of the lane's producers wrote to its stream, and
+    /// that the job can't but see.
+    fn older_waits(&self, lane: LaneId) -> bool {
+        let own = self.layouts.place(lane.producer);
+        let mut others = self.lanes.iter();
+        others.any(|(other, messages)| {
+            let place = self.layouts.place(other.producer);
+            let is_older = place.shape == own.shape && place.layout < own.layout;
+            let waits = messages.front().is_some_and(|it| it.is_certain);
+            is_older && other.stream == lane.stream && waits
+        })
+    }
+
+    /// Whether the lane may have been held back by others of its stream whose partitions are retiring,
+    /// when a message was taken from lane `taken`.
+    fn may_be_held_back(&self, lane: LaneId, taken: LaneId, start: usize) -> bool {
+        let mut others = self.lanes.iter();
+        others.any(|(other, messages)| {
+            *other != lane
+                && other.stream == lane.stream
+                && self.layouts.is_retiring(other.producer, start)
+                && (!messages.is_empty() || *other == taken)
+        })
+    }
+
     /// Takes a message; tells what went before it. A message that is no lane's next one is found by
     /// the checker of inputs.
-    fn take(&mut self, payload: &[u8]) -> Option<Finding> {
+    fn take(&mut self, payload: &[u8], start: usize) -> Option<Finding> {
         let is_next =
             |lane: &VecDeque<Waiting>| lane.front().is_some_and(|it| it.payload == payload);
         let lanes = self.lanes.iter();
@@ -122,12 +156,22 @@ impl Reader {
             .next()?;
         let taken = self.lanes.get_mut(&lane)?.pop_front()?;
         let priority = self.priority(lane, &taken);
+        if self.older_waits(lane) {
+            return Some(Finding {
+                checker: Checker::Merge,
+                text: format!(
+                    "{} took {} before what an older layout wrote to its stream",
+                    self.name,
+                    payload.escape_ascii()
+                ),
+            });
+        }
         let heads = self
             .lanes
             .iter()
             .filter_map(|(id, lane)| Some((*id, lane.front()?)));
         let passed = heads
-            .filter(|(_, head)| head.is_certain)
+            .filter(|(id, head)| head.is_certain && !self.may_be_held_back(*id, lane, start))
             .map(|(id, head)| (self.priority(id, head), head))
             .min_by_key(|(priority, _)| *priority);
         let (before, head) = passed.filter(|(before, _)| *before < priority)?;
@@ -142,12 +186,13 @@ impl Reader {
         })
     }
 
-    /// Its writer goes on, so everybody knows what it has written before.
-    fn is_told_of(&mut self, producer: PartitionId) {
+    /// A writer has handed on what it wrote.
+    fn see(&mut self, event: &HandedOn) {
         let lanes = self.lanes.iter_mut();
-        for (_, lane) in lanes.filter(|(lane, _)| lane.producer == producer) {
-            lane.iter_mut()
-                .for_each(|message| message.is_certain = true);
-        }
+        let of_writer = lanes.filter(|(lane, _)| lane.producer == event.partition);
+        let messages = of_writer.flat_map(|(_, messages)| messages);
+        messages
+            .filter(|message| message.number < event.up_to)
+            .for_each(|message| message.is_certain = true);
     }
 }

@@ -15,7 +15,7 @@ use tidelock::types::pipeline::LaneLimits;
 use tidelock::worker::plan::{InputPlan, JobPlan};
 
 use crate::checkers::Checker;
-use crate::record_source::{number_of, source_of, write_time};
+use crate::record_source::{number_of, part_of, write_time};
 use crate::storage::SimulatedStorage;
 
 /// What is broken.
@@ -57,6 +57,12 @@ pub(crate) enum Mutation {
     BoundIgnored,
     /// Writers wait long before the bound.
     WaitsTooEarly,
+    /// What the old reader has passed moves to the new one too.
+    PassedMessagesMoved,
+    /// A state is lost on its way to the new partition.
+    StateNotMoved,
+    /// Readers take what new partitions write before what retiring ones have written.
+    NewLanesFirst,
     /// Of several transforms that read a stream, jobs do not know the last one.
     ReaderForgotten,
     /// The partitions of a reader stand in another order than its key hashes.
@@ -76,7 +82,7 @@ pub(crate) struct Kept {
 
 impl Mutation {
     /// All of them.
-    pub(crate) const ALL: [Mutation; 22] = [
+    pub(crate) const ALL: [Mutation; 25] = [
         Mutation::FrontierNotCommitted,
         Mutation::FrontierOneShort,
         Mutation::SourcePositionNotCommitted,
@@ -95,6 +101,9 @@ impl Mutation {
         Mutation::GapSkipped,
         Mutation::BoundIgnored,
         Mutation::WaitsTooEarly,
+        Mutation::PassedMessagesMoved,
+        Mutation::StateNotMoved,
+        Mutation::NewLanesFirst,
         Mutation::ReaderForgotten,
         Mutation::PartitionsRotated,
         Mutation::MapsReversed,
@@ -104,7 +113,9 @@ impl Mutation {
     /// The checker that must find it, whoever else does.
     pub(crate) fn checker(self) -> Checker {
         match self {
-            Mutation::StateLost | Mutation::StatesNotReadBack => Checker::State,
+            Mutation::StateLost | Mutation::StatesNotReadBack | Mutation::StateNotMoved => {
+                Checker::State
+            }
             Mutation::RowsOfUndecidedEpoch => Checker::Sinks,
             Mutation::ClampDropped
             | Mutation::AlignmentNotCommitted
@@ -113,6 +124,7 @@ impl Mutation {
                 Checker::Merge
             }
             Mutation::BoundIgnored | Mutation::WaitsTooEarly => Checker::Backpressure,
+            Mutation::NewLanesFirst => Checker::Lineage,
             // Its reader waits for the end of lanes that nobody writes.
             Mutation::ReaderForgotten => Checker::Progress,
             _ => Checker::Inputs,
@@ -153,6 +165,14 @@ impl Mutation {
             Mutation::DelaysIgnored => {
                 for lane in lanes {
                     lane.delay = Duration::ZERO;
+                }
+            }
+            Mutation::NewLanesFirst => {
+                for lane in lanes {
+                    lane.retiring = match lane.retiring {
+                        Some(_) => None,
+                        None => Some(0),
+                    };
                 }
             }
             Mutation::ReaderForgotten => {
@@ -255,6 +275,9 @@ impl Mutation {
             | Mutation::GapSkipped
             | Mutation::BoundIgnored
             | Mutation::WaitsTooEarly
+            | Mutation::PassedMessagesMoved
+            | Mutation::StateNotMoved
+            | Mutation::NewLanesFirst
             | Mutation::ReaderForgotten
             | Mutation::PartitionsRotated
             | Mutation::MapsReversed
@@ -300,7 +323,7 @@ fn align(commit: &mut EpochCommit, time: impl Fn(&[u8]) -> Timestamp) {
 
 /// When the record was written that a message goes back to.
 fn written_at(payload: &[u8]) -> Timestamp {
-    write_time(source_of(payload), number_of(payload))
+    write_time(part_of(payload), number_of(payload))
 }
 
 fn chunks_alone(commit: EpochCommit) -> EpochCommit {

@@ -13,9 +13,9 @@ use tidelock::types::ids::{EpochId, LaneId, MessageId, PartitionId};
 
 use crate::checkers::{Checker, Evidence, Finding};
 use crate::graph::Head;
+use crate::history::Decided;
 use crate::layouts::Layouts;
-use crate::record_source::{number_of, write_time};
-use crate::storage::Decided;
+use crate::record_source::{SourcePart, number_of, part_of, write_time};
 
 /// Judges the chunks of everything that was ever decided.
 pub(crate) fn judge(evidence: &Evidence<'_>, decided: &[Decided]) -> Vec<Finding> {
@@ -38,7 +38,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>, decided: &[Decided]) -> Vec<Finding
                 };
                 let payload = messages.payloads.get(index);
                 let expected = match head {
-                    Head::Source(source) => times.of_record(source, number_of(payload)),
+                    Head::Source(_) => times.of_record(part_of(payload), number_of(payload)),
                     Head::Transform(_) => times.of_epoch.get(&(partition, chunk.epoch)).copied(),
                 };
                 if Some(alignment) != expected {
@@ -62,8 +62,8 @@ struct Times {
     greatest: BTreeMap<PartitionId, Timestamp>,
     /// What each epoch of a transform gave.
     of_epoch: BTreeMap<(PartitionId, EpochId), Timestamp>,
-    /// Of each source, the greatest write time up to each record.
-    of_records: BTreeMap<usize, Vec<Timestamp>>,
+    /// Of each source's partition, the greatest write time up to each record.
+    of_records: BTreeMap<SourcePart, Vec<Timestamp>>,
 }
 
 impl Times {
@@ -89,11 +89,11 @@ impl Times {
         self.of_epoch.insert((partition, epoch), time);
     }
 
-    fn of_record(&mut self, source: usize, number: u64) -> Option<Timestamp> {
-        let of_records = self.of_records.entry(source).or_default();
+    fn of_record(&mut self, part: SourcePart, number: u64) -> Option<Timestamp> {
+        let of_records = self.of_records.entry(part).or_default();
         for number in of_records.len() as u64..=number {
             let before = of_records.last().copied().unwrap_or(0);
-            of_records.push(before.max(write_time(source, number)));
+            of_records.push(before.max(write_time(part, number)));
         }
         of_records.get(usize::try_from(number).ok()?).copied()
     }

@@ -24,15 +24,18 @@ const NAME: &str = "simulated";
 pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
     let sources = (0..graph.sources).map(|source| {
         let name = graph.source_name(source);
-        let connector = SourceConnector::File(FileSourceOptions {
-            path: PathBuf::from(&name),
-            written_path: name.clone(),
-            format: RecordFormat::Lines,
-            max_record_bytes: FileSourceOptions::RECORD_BYTES_MAX_DEFAULT,
-        });
+        let (partitions, parallel) = graph.source_partitions[source];
+        let connector = |partition| {
+            SourceConnector::File(FileSourceOptions {
+                path: PathBuf::from(format!("{name}p{partition}")),
+                written_path: format!("{name}p{partition}"),
+                format: RecordFormat::Lines,
+                max_record_bytes: FileSourceOptions::RECORD_BYTES_MAX_DEFAULT,
+            })
+        };
         let options = SourceOptions {
-            partitions: vec![connector],
-            parallel_partitions: None,
+            partitions: (0..partitions).map(connector).collect(),
+            parallel_partitions: Some(parallel),
             line: 1,
         };
         (name, options)
@@ -112,11 +115,13 @@ pub(crate) fn intent(graph: &Graph, pipeline: &Pipeline) -> Intent {
                 (name.clone(), intent)
             })
             .collect(),
-        sources: (pipeline.sources.keys())
-            .map(|name| {
+        sources: (pipeline.sources.iter())
+            .map(|(name, options)| {
+                let partitions = options.partitions.iter();
+                let names = partitions.map(SourceConnector::partition_name);
                 let intent = SourceIntent {
                     kind: name.clone(),
-                    partitions: vec![name.clone()],
+                    partitions: names.map(str::to_owned).collect(),
                 };
                 (name.clone(), intent)
             })

@@ -70,9 +70,18 @@ impl SourceLength {
     }
 }
 
-/// The records of one source, from `next` on.
+/// Which partition of which source, as indexes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SourcePart {
+    /// The source.
+    pub(crate) source: usize,
+    /// The partition.
+    pub(crate) partition: usize,
+}
+
+/// The records of one partition of a source, from `next` on.
 pub(crate) struct RecordSource {
-    source: usize,
+    part: SourcePart,
     next: u64,
     length: SourceLength,
     random: Random,
@@ -81,13 +90,13 @@ pub(crate) struct RecordSource {
 impl RecordSource {
     /// Opens the source at a position, or at its beginning.
     pub(crate) fn open(
-        source: usize,
+        part: SourcePart,
         position: Option<&[u8]>,
         length: SourceLength,
         random: Random,
     ) -> RecordSource {
         RecordSource {
-            source,
+            part,
             next: position.map_or(0, decode),
             length,
             random,
@@ -96,12 +105,13 @@ impl RecordSource {
 }
 
 /// A source's record.
-pub(crate) fn record(source: usize, number: u64) -> Vec<u8> {
-    format!("s{source}.{number}").into_bytes()
+pub(crate) fn record(part: SourcePart, number: u64) -> Vec<u8> {
+    let SourcePart { source, partition } = part;
+    format!("s{source}p{partition}.{number}").into_bytes()
 }
 
-/// The source of the record that a message goes back to.
-pub(crate) fn source_of(payload: &[u8]) -> usize {
+/// Where the record was read that a message goes back to.
+pub(crate) fn part_of(payload: &[u8]) -> SourcePart {
     record_of(payload).0
 }
 
@@ -110,20 +120,26 @@ pub(crate) fn number_of(payload: &[u8]) -> u64 {
     record_of(payload).1
 }
 
-fn record_of(payload: &[u8]) -> (usize, u64) {
+fn record_of(payload: &[u8]) -> (SourcePart, u64) {
     let record = payload.split(|byte| *byte == b'/').next();
     let text = record.and_then(|record| std::str::from_utf8(record).ok());
     let numbers = text.and_then(|text| {
-        let (source, number) = text.strip_prefix('s')?.split_once('.')?;
-        Some((source.parse().ok()?, number.parse().ok()?))
+        let (part, number) = text.strip_prefix('s')?.split_once('.')?;
+        let (source, partition) = part.split_once('p')?;
+        let part = SourcePart {
+            source: source.parse().ok()?,
+            partition: partition.parse().ok()?,
+        };
+        Some((part, number.parse().ok()?))
     });
     numbers.expect("a payload begins with its record")
 }
 
 /// When a record was written: a few at the same time, and some before those that they follow.
-pub(crate) fn write_time(source: usize, number: u64) -> Timestamp {
+pub(crate) fn write_time(part: SourcePart, number: u64) -> Timestamp {
     let written_together = number / 3;
-    let spread = Random::new(written_together * 8 + source as u64).within(0..=60) as u64;
+    let seed = written_together * 64 + part.source as u64 * 8 + part.partition as u64;
+    let spread = Random::new(seed).within(0..=60) as u64;
     100 + written_together * 10 + spread
 }
 
@@ -151,7 +167,7 @@ impl Source for RecordSource {
                 length.is_told = true;
                 return Ok(PollOutcome::End);
             }
-            let record = record(self.source, self.next);
+            let record = record(self.part, self.next);
             size_bytes += record.len();
             if taken > 0 && size_bytes > limit.bytes {
                 break;
@@ -171,7 +187,7 @@ impl Source for RecordSource {
     }
 
     fn write_time(&self) -> Timestamp {
-        write_time(self.source, self.next)
+        write_time(self.part, self.next)
     }
 
     fn progress(&self) -> SourceProgress {

@@ -1,20 +1,25 @@
 //! How a worker starts: what the pipeline's registration says, and the bounds that it keeps.
 
-use tidelock::storage::leases;
 use tidelock::types::pipeline::LaneLimits;
 
 use crate::checkers::Finding;
-use crate::deployment::Deployment;
+use crate::deployment::{Deployment, StartError};
+use crate::faults::Fault;
 use crate::random::Random;
 use crate::record_source::SourceLength;
 use crate::worker::{JobStage, SimulatedWorker};
 use crate::world::{World, progress};
 
+/// How many starts of a hundred ask for other numbers of partitions.
+const REPARTITION_PERCENT: u64 = 30;
+/// Failed attempts to start after which nothing goes wrong any more.
+const ATTEMPTS_MAX: usize = 6;
+
 impl World<'_> {
     /// A new worker takes over: finds the pipeline registered, announces every job, opens none yet.
     pub(crate) fn start_worker(&mut self) -> Result<(), Finding> {
-        self.sources.iter().for_each(SourceLength::forget_end);
-        self.register()?;
+        self.sources.values().for_each(SourceLength::forget_end);
+        self.deploy()?;
         self.lane_limits = lane_limits(&mut self.random);
         self.storage.set_lane_bytes_max(self.lane_limits.max_bytes);
         let mutated = self.mutation.map(|it| it.limit(self.lane_limits));
@@ -30,21 +35,40 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Ends all leases and finds the pipeline as it was registered.
-    fn register(&mut self) -> Result<(), Finding> {
-        leases::end_all(&*self.storage)
-            .map_err(|error| progress(format!("leases can't be ended: {error}")))?;
-        self.deployment = Deployment::register(&self.graph, &*self.storage)
-            .map_err(|error| progress(format!("the pipeline can't be registered: {error}")))?;
-        let changes = self.deployment.changes();
-        if !changes.is_empty() {
-            return Err(progress(format!("the pipeline has changed: {changes:?}")));
+    /// Brings the pipeline to its start, in several attempts if things go wrong; each may ask for other
+    /// numbers of partitions.
+    fn deploy(&mut self) -> Result<(), Finding> {
+        let is_disturbed = self.is_disturbed;
+        for attempt in 0.. {
+            if self.random.chance(REPARTITION_PERCENT) {
+                self.graph.repartition(&mut self.random);
+            }
+            if attempt == ATTEMPTS_MAX {
+                self.set_disturbed(false);
+            }
+            self.storage.set_starting(true);
+            let (layouts, random) = (&mut self.layouts, &mut self.random);
+            let started = Deployment::start(&self.graph, &self.storage, layouts, random);
+            self.storage.set_starting(false);
+            match started {
+                Ok(deployment) => {
+                    self.deployment = Some(deployment);
+                    self.storage.set_start(self.layouts.start());
+                    break;
+                }
+                Err(StartError::Failed(_)) if self.storage.take_start_fault() => {
+                    self.storage.count(Fault::StartFailed);
+                    if self.storage.has_stopped() {
+                        self.crash_storage();
+                    }
+                }
+                Err(StartError::Failed(text) | StartError::Wrong(text)) => {
+                    return Err(progress(format!("the pipeline can't start: {text}")));
+                }
+            }
         }
-        self.places = self.deployment.places(&self.graph);
-        for shape in 0..self.graph.shapes.len() {
-            let layout = self.deployment.layout(&self.graph, shape);
-            self.layouts.follow(shape, layout);
-        }
+        self.set_disturbed(is_disturbed);
+        self.places = self.deployment().places(&self.graph);
         Ok(())
     }
 }

@@ -2,17 +2,17 @@
 //! faults that came to pass. With a mutation it is the engine's accomplice: it commits what the job
 //! asked for in a way that a broken engine would.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidelock::clock::Clock as _;
 use tidelock::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
 use tidelock::storage::{
     CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, Refusal, Storage, StorageError,
-    StoredRow, keys,
+    StoredRow, keys, leases,
 };
 use tidelock::types::batch::Timestamp;
 use tidelock::types::epoch::{EpochCommit, Head};
@@ -21,6 +21,7 @@ use tidelock::types::lease::Lease;
 
 use crate::clock::SimulatedClock;
 use crate::faults::{self, DrawnFault, Fault, FaultCounts};
+use crate::history::{Decided, HandedOn, History};
 use crate::mutation::{Kept, Mutation, reads_on_in_a_lane};
 use crate::random::Random;
 
@@ -30,16 +31,8 @@ const UNPOISONED: &str = "nobody panics with the history";
 /// Reads of which one fails, while things go wrong.
 const READS_PER_FAULT: usize = 1_000;
 
-/// An epoch that was decided.
-#[derive(Debug, Clone)]
-pub(crate) struct Decided {
-    /// What it holds.
-    pub(crate) commit: EpochCommit,
-    /// What the clock said while it was made.
-    pub(crate) at: Timestamp,
-    /// How many bytes a lane was to hold at most at the time.
-    pub(crate) lane_bytes_max: u64,
-}
+/// Changes of the catalog in a start of which one is the last one, while things go wrong.
+const CATALOG_CHANGES_PER_DEATH: usize = 300;
 
 /// The store of one run.
 pub(crate) struct SimulatedStorage {
@@ -52,18 +45,18 @@ pub(crate) struct SimulatedStorage {
     read_faults: Mutex<Option<Random>>,
     /// Whether a read has failed since somebody asked.
     has_failed_reading: AtomicBool,
+    /// Whether no job runs yet.
+    is_starting: Arc<AtomicBool>,
+    /// Whether anything went wrong since the start began.
+    start_met_fault: AtomicBool,
+    /// For each partition the rows of states that the epoch which its job has submitted last changes.
+    changed_states: Mutex<BTreeMap<PartitionId, BTreeSet<Vec<u8>>>>,
+    /// A row that a job read back before it submitted another epoch.
+    read_back: Mutex<Option<Vec<u8>>>,
     lane_bytes_max: AtomicU64,
+    start: AtomicUsize,
     history: Mutex<History>,
     mutation: Option<(Mutation, Mutex<Kept>)>,
-}
-
-/// What has become of the epochs.
-#[derive(Debug, Default)]
-struct History {
-    decided: Vec<Decided>,
-    /// Whose sync failed: the next opening tells.
-    undetermined: Vec<Decided>,
-    counts: FaultCounts,
 }
 
 impl SimulatedStorage {
@@ -76,7 +69,12 @@ impl SimulatedStorage {
             met_fault: Mutex::default(),
             read_faults: Mutex::default(),
             has_failed_reading: AtomicBool::new(false),
+            is_starting: Arc::default(),
+            start_met_fault: AtomicBool::new(false),
+            changed_states: Mutex::default(),
+            read_back: Mutex::default(),
             lane_bytes_max: AtomicU64::new(u64::MAX),
+            start: AtomicUsize::new(0),
             history: Mutex::default(),
             mutation: mutation.map(|mutation| (mutation, Mutex::default())),
         }
@@ -87,7 +85,8 @@ impl SimulatedStorage {
         *self.read_faults.lock().expect(UNPOISONED) = random.as_mut().map(Random::fork);
         *self.drawn.lock().expect(UNPOISONED) = CommitFault::None;
         let drawn = DrawnFault::clone(&self.drawn);
-        let plan = random.map(|random| faults::plan(random, drawn));
+        let is_starting = self.is_starting.clone();
+        let plan = random.map(|random| faults::plan(random, drawn, is_starting));
         self.memory.set_faults(plan);
     }
 
@@ -100,6 +99,76 @@ impl SimulatedStorage {
         has_failed
     }
 
+    /// A start begins, before which no job runs, or is over.
+    pub(crate) fn set_starting(&self, is_starting: bool) {
+        self.is_starting.store(is_starting, Ordering::Relaxed);
+    }
+
+    /// Whether anything went wrong in the start that is over.
+    pub(crate) fn take_start_fault(&self) -> bool {
+        self.take_failed_read();
+        self.start_met_fault.swap(false, Ordering::Relaxed)
+    }
+
+    fn is_starting(&self) -> bool {
+        self.is_starting.load(Ordering::Relaxed)
+    }
+
+    /// In one catalog change of a start of this many, the process dies before or after it.
+    fn dies_at_catalog_change(&self) -> Option<Death> {
+        if !self.is_starting() {
+            return None;
+        }
+        let mut faults = self.read_faults.lock().expect(UNPOISONED);
+        let random = faults.as_mut()?;
+        let death = match random.within(0..=CATALOG_CHANGES_PER_DEATH) {
+            0 => Some(Death::Before),
+            1 => Some(Death::After),
+            _ => None,
+        };
+        if death.is_some() {
+            self.start_met_fault.store(true, Ordering::Relaxed);
+        }
+        death
+    }
+
+    /// Another job begins for a partition: it knows of no epoch that is not decided.
+    pub(crate) fn job_begins(&self, partition: PartitionId) {
+        self.changed_states
+            .lock()
+            .expect(UNPOISONED)
+            .remove(&partition);
+    }
+
+    /// A state that a job read back though storage need not have it: the epoch that changed it may be
+    /// undecided until the job submits the next one.
+    pub(crate) fn take_read_back(&self) -> Option<Vec<u8>> {
+        self.read_back.lock().expect(UNPOISONED).take()
+    }
+
+    fn note_changed_states(&self, commit: &EpochCommit) {
+        let rows = commit.states.iter().flat_map(|states| {
+            let keys = states.keys.iter();
+            keys.map(|key| keys::state(commit.partition, &states.state, key))
+        });
+        let mut changed = self.changed_states.lock().expect(UNPOISONED);
+        changed.insert(commit.partition, rows.collect());
+    }
+
+    fn note_read_back(&self, rows: &[Vec<u8>]) {
+        if self.is_starting() {
+            return;
+        }
+        let changed = self.changed_states.lock().expect(UNPOISONED);
+        let is_changed = |row: &&Vec<u8>| {
+            let of_partition = keys::owner(row).and_then(|partition| changed.get(&partition));
+            of_partition.is_some_and(|changed| changed.contains(*row))
+        };
+        if let Some(row) = rows.iter().find(is_changed) {
+            *self.read_back.lock().expect(UNPOISONED) = Some(row.clone());
+        }
+    }
+
     /// Fails now and then.
     fn read(&self) -> Result<(), StorageError> {
         let mut faults = self.read_faults.lock().expect(UNPOISONED);
@@ -109,14 +178,16 @@ impl SimulatedStorage {
         {
             Some(0) => {
                 self.has_failed_reading.store(true, Ordering::Relaxed);
-                Err(StorageError::File {
-                    action: "read",
-                    path: PathBuf::from("simulated"),
-                    source: io::Error::other("the simulation has it fail"),
-                })
+                self.start_met_fault.store(true, Ordering::Relaxed);
+                Err(failure("read"))
             }
             _ => Ok(()),
         }
+    }
+
+    /// From here on epochs come after this start of a worker.
+    pub(crate) fn set_start(&self, number: usize) {
+        self.start.store(number, Ordering::Relaxed);
     }
 
     /// From here on lanes hold this many bytes at most, and an epoch.
@@ -154,7 +225,12 @@ impl SimulatedStorage {
             met_fault: Mutex::default(),
             read_faults: Mutex::default(),
             has_failed_reading: AtomicBool::new(false),
+            is_starting: Arc::default(),
+            start_met_fault: AtomicBool::new(false),
+            changed_states: Mutex::default(),
+            read_back: Mutex::default(),
             lane_bytes_max: AtomicU64::new(u64::MAX),
+            start: AtomicUsize::new(0),
             history: Mutex::new(history),
             mutation: self.mutation,
         }
@@ -163,6 +239,27 @@ impl SimulatedStorage {
     /// Every decided epoch so far, in the order of decision.
     pub(crate) fn decided(&self) -> Vec<Decided> {
         self.history().decided.clone()
+    }
+
+    /// How many epochs have been decided so far.
+    pub(crate) fn decided_count(&self) -> usize {
+        self.history().decided.len()
+    }
+
+    /// A job has handed on what it has written in the first `up_to` decided epochs.
+    pub(crate) fn hand_on(&self, partition: PartitionId, up_to: usize) {
+        let mut history = self.history();
+        let after = history.decided.len();
+        history.handed_on.push(HandedOn {
+            after,
+            partition,
+            up_to,
+        });
+    }
+
+    /// What jobs have handed on, in that order.
+    pub(crate) fn handed_on(&self) -> Vec<HandedOn> {
+        self.history().handed_on.clone()
     }
 
     /// The faults that came to pass.
@@ -191,11 +288,17 @@ impl SimulatedStorage {
         lease: Lease,
         commit: EpochCommit,
     ) -> Result<CommitOutcome, StorageError> {
+        // A job that has lost its lease is none any more.
+        let current = leases::current(&self.memory, lease.partition)?;
+        if current == Some(lease) {
+            self.note_changed_states(&commit);
+        }
         let outcome = self.memory.commit_epoch(lease, commit.clone())?;
         let meets_fault = *self.drawn.lock().expect(UNPOISONED) != CommitFault::None;
         if meets_fault {
             let mut met_fault = self.met_fault.lock().expect(UNPOISONED);
             met_fault.insert((lease.partition, lease.generation));
+            self.start_met_fault.store(true, Ordering::Relaxed);
         }
         let mut history = self.history();
         let is_head = is_head(&self.memory, &commit);
@@ -203,6 +306,7 @@ impl SimulatedStorage {
         let decided = Decided {
             commit,
             at,
+            start: self.start.load(Ordering::Relaxed),
             lane_bytes_max: self.lane_bytes_max.load(Ordering::Relaxed),
         };
         match outcome {
@@ -228,6 +332,21 @@ impl SimulatedStorage {
     }
 }
 
+/// When a process dies at a change of the catalog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Death {
+    Before,
+    After,
+}
+
+fn failure(action: &'static str) -> StorageError {
+    StorageError::File {
+        action,
+        path: PathBuf::from("simulated"),
+        source: io::Error::other("the simulation has it fail"),
+    }
+}
+
 /// Whether the epoch is its partition's head; `None` while the store has stopped.
 fn is_head(memory: &MemoryStorage, commit: &EpochCommit) -> Option<bool> {
     let head = memory.head(commit.partition).ok()?;
@@ -247,11 +366,18 @@ impl Storage for SimulatedStorage {
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
         self.read()?;
+        if let Some((Mutation::PassedMessagesMoved, _)) = self.mutation
+            && self.is_starting()
+            && key.first() == Some(&keys::FRONTIER)
+        {
+            return Ok(None);
+        }
         self.memory.get(key)
     }
 
     fn get_many(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
         self.read()?;
+        self.note_read_back(keys);
         let mut values = self.memory.get_many(keys)?;
         if let Some((Mutation::StatesNotReadBack, _)) = self.mutation {
             let states = keys.iter().zip(&mut values);
@@ -269,7 +395,15 @@ impl Storage for SimulatedStorage {
             let mut rows = self.memory.scan(start, end, usize::MAX)?;
             return Ok(rows.pop().into_iter().collect());
         }
-        self.memory.scan(start, end, limit)
+        let mut rows = self.memory.scan(start, end, limit)?;
+        if let Some((Mutation::StateNotMoved, _)) = self.mutation
+            && self.is_starting()
+            && start.first() == Some(&keys::STATE)
+            && limit > 1
+        {
+            rows.truncate(rows.len().saturating_sub(1));
+        }
+        Ok(rows)
     }
 
     fn head(&self, partition: PartitionId) -> Result<Head, StorageError> {
@@ -285,7 +419,15 @@ impl Storage for SimulatedStorage {
     }
 
     fn commit_catalog(&self, change: &CatalogChange) -> Result<CatalogOutcome, StorageError> {
-        self.memory.commit_catalog(change)
+        let death = self.dies_at_catalog_change();
+        if death == Some(Death::Before) {
+            return Err(failure("write"));
+        }
+        let outcome = self.memory.commit_catalog(change)?;
+        match death {
+            Some(_) => Err(failure("write")),
+            None => Ok(outcome),
+        }
     }
 
     fn open_sink_file(&self, path: &Path) -> Result<SinkFileId, StorageError> {

@@ -5,6 +5,7 @@
 //! in a random order while things go wrong for a while, and then, undisturbed, must come to their
 //! end. After each run the checkers judge all that was ever decided.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidelock::types::pipeline::LaneLimits;
@@ -15,12 +16,12 @@ use crate::checkers::{self, Checker, Evidence, Finding};
 use crate::clock::SimulatedClock;
 use crate::deployment::{Deployment, JobPlace, Parts};
 use crate::faults::{Fault, FaultCounts};
-use crate::graph::Graph;
+use crate::graph::{Graph, Head};
 use crate::guests::Guests;
 use crate::layouts::Layouts;
 use crate::mutation::Mutation;
 use crate::random::Random;
-use crate::record_source::SourceLength;
+use crate::record_source::{SourceLength, SourcePart};
 use crate::storage::SimulatedStorage;
 use crate::worker::{JobStage, SimulatedWorker};
 
@@ -53,7 +54,7 @@ pub(crate) fn run(seed: u64, mutation: Option<Mutation>, guests: &Guests) -> Ver
         let stalled = world.run().err();
         let evidence = Evidence {
             graph: &world.graph,
-            deployment: &world.deployment,
+            deployment: world.deployment(),
             layouts: &world.layouts,
             storage: &world.storage,
             sources: &world.sources,
@@ -79,7 +80,8 @@ pub(crate) struct World<'w> {
     pub(crate) random: Random,
     pub(crate) graph: Graph,
     pub(crate) guests: &'w Guests,
-    pub(crate) deployment: Deployment,
+    /// There is one after the first start.
+    pub(crate) deployment: Option<Deployment>,
     /// Every partition that the pipeline ever had.
     pub(crate) layouts: Layouts,
     pub(crate) mutation: Option<Mutation>,
@@ -87,7 +89,7 @@ pub(crate) struct World<'w> {
     pub(crate) storage: Arc<SimulatedStorage>,
     pub(crate) clock: Arc<SimulatedClock>,
     /// How many records each source has.
-    pub(crate) sources: Vec<SourceLength>,
+    pub(crate) sources: BTreeMap<SourcePart, SourceLength>,
     pub(crate) worker: SimulatedWorker,
     /// Jobs that go on without a lease.
     pub(crate) stale_jobs: Vec<Job>,
@@ -108,19 +110,18 @@ impl<'w> World<'w> {
     ) -> World<'w> {
         let clock = Arc::new(SimulatedClock::default());
         let storage = Arc::new(SimulatedStorage::new(clock.clone(), mutation));
-        let deployment = Deployment::register(&graph, &*storage).expect("the store is sound");
         World {
             random,
             guests,
             mutation,
             places: Vec::new(),
-            deployment,
+            deployment: None,
             layouts: Layouts::default(),
             worker: SimulatedWorker::new(storage.clone(), clock.clone(), LaneLimits::default(), 0),
             storage,
             clock,
-            sources: (0..graph.sources)
-                .map(|_| SourceLength::default())
+            sources: (graph.source_parts())
+                .map(|part| (part, SourceLength::default()))
                 .collect(),
             graph,
             stale_jobs: Vec::new(),
@@ -130,17 +131,22 @@ impl<'w> World<'w> {
         }
     }
 
+    pub(crate) fn deployment(&self) -> &Deployment {
+        let deployment = self.deployment.as_ref();
+        deployment.expect("a worker is started first")
+    }
+
     fn grow_sources(&mut self) {
-        for source in &self.sources {
+        for source in self.sources.values() {
             source.forget_end();
-            source.grow(self.random.within(0..=60) as u64);
+            source.grow(self.random.within(0..=40) as u64);
         }
     }
 
     /// One run of the pipeline: disturbed for a while, then undisturbed to its end.
     fn run(&mut self) -> Result<(), Finding> {
-        self.start_worker()?;
         self.set_disturbed(true);
+        self.start_worker()?;
         for _ in 0..self.random.within(0..=400) {
             self.disturb()?;
         }
@@ -188,7 +194,21 @@ impl<'w> World<'w> {
             },
             JobStage::Open(_) if self.starved == Some(at) => Ok(false),
             JobStage::Open(job) => {
+                // A job that goes on hands on what it had submitted before.
+                let decided = self.storage.decided_count();
                 let step = job.step();
+                if let Some(row) = self.storage.take_read_back() {
+                    return Err(Finding {
+                        checker: Checker::State,
+                        text: format!(
+                            "a job read back row {} that its undecided epoch had changed",
+                            row.escape_ascii()
+                        ),
+                    });
+                }
+                if step.is_ok() {
+                    self.storage.hand_on(self.places[at].partition, decided);
+                }
                 self.take_step(at, step)
             }
             JobStage::Ended => Ok(false),
@@ -214,7 +234,7 @@ impl<'w> World<'w> {
             }
             Err(JobError::Storage(_)) if self.storage.take_failed_read() => JobStage::Gone,
             // A job tells it once what it had read before is committed.
-            Err(JobError::Source(_)) if self.sources.iter().any(SourceLength::take_failure) => {
+            Err(JobError::Source(_)) if self.source_has_failed(at) => {
                 self.storage.count(Fault::SourceFailed);
                 JobStage::Gone
             }
@@ -233,6 +253,17 @@ impl<'w> World<'w> {
         Ok(true)
     }
 
+    fn source_has_failed(&self, at: usize) -> bool {
+        let JobPlace { shape, partition } = self.places[at];
+        match self.graph.shapes[shape].head {
+            Head::Source(source) => {
+                let partition = self.layouts.place(partition).index;
+                self.sources[&SourcePart { source, partition }].take_failure()
+            }
+            Head::Transform(_) => false,
+        }
+    }
+
     pub(crate) fn announce(&mut self, at: usize) -> Result<(), Finding> {
         let parts = Parts {
             graph: &self.graph,
@@ -241,15 +272,22 @@ impl<'w> World<'w> {
             mutation: self.mutation,
         };
         let (place, storage) = (self.places[at], &*self.storage);
-        let plan = (self.deployment).plan(place, &parts, storage, &mut self.random);
+        let deployment = self.deployment.as_ref();
+        let deployment = deployment.expect("a worker is started first");
+        storage.job_begins(place.partition);
+        let plan = deployment.plan(place, &parts, storage, &mut self.random);
         match plan.and_then(|plan| self.worker.announce(at, plan)) {
             Err(_) if self.storage.take_failed_read() => {
                 self.worker.jobs[at] = JobStage::Gone;
                 Ok(())
             }
-            announced => {
-                announced.map_err(|error| progress(format!("a job can't be announced: {error}")))
+            Ok(()) => {
+                // It has found whatever the job before it wrote.
+                let decided = self.storage.decided_count();
+                self.storage.hand_on(place.partition, decided);
+                Ok(())
             }
+            Err(error) => Err(progress(format!("a job can't be announced: {error}"))),
         }
     }
 

@@ -18,7 +18,7 @@ pub struct JobShape {
 }
 
 /// What feeds a job's chain.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum JobHead {
     /// A source, by name.
     Source(String),

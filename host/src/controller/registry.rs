@@ -250,6 +250,11 @@ impl Registration {
         self.source_partitions.in_force(name)
     }
 
+    /// The partitions that ever left the list of a source, as one layout; none where none did.
+    pub fn retiring_of_source(&self, source: &str) -> &[Vec<PartitionId>] {
+        self.source_partitions.retiring(source)
+    }
+
     /// The partitions that a source had when it ran last and that its list has no more.
     pub fn unlisted(&self, source: &str) -> Vec<UnlistedPartition> {
         self.source_partitions.unlisted(source)

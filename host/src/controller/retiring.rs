@@ -1,5 +1,6 @@
-//! Partitions of earlier layouts whose messages have not all been taken by their readers. They read
-//! nothing any more; a job of their own removes what is taken.
+//! Partitions that are not in force any more, of earlier layouts of a transform or with files that left
+//! the list of a source, and whose messages have not all been taken by their readers. They read nothing
+//! any more; a job of their own removes what is taken.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +10,22 @@ use crate::storage::{Storage, StorageError, rows};
 use crate::types::ids::PartitionId;
 use crate::worker::plan::PartitionPlace;
 
-/// A partition of an earlier layout that has messages in lanes.
+/// A partition that is not in force and has messages in lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetiringWriter {
     /// The partition.
     pub partition: PartitionId,
-    /// The rank of its layout among those of its transform, the oldest least.
-    pub rank: u32,
-    /// Its place among what is left of its layout.
+    /// The rank of its layout among those of its transform, the oldest least. `None` for a source's,
+    /// whose messages are taken by time together with those of the partitions in force.
+    pub rank: Option<u32>,
+    /// Its place among what is left of its layout, or among all that left its source.
     pub place: PartitionPlace,
 }
 
 /// All such partitions of a pipeline.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RetiringWriters {
-    by_transform: BTreeMap<String, Vec<RetiringWriter>>,
+    by_head: BTreeMap<JobHead, Vec<RetiringWriter>>,
 }
 
 impl RetiringWriters {
@@ -43,11 +45,13 @@ impl RetiringWriters {
                     if rows::lanes_kept(storage, *partition)?.is_empty() {
                         continue;
                     }
-                    let name = shape.head.name().to_owned();
-                    let of_transform = writers.by_transform.entry(name).or_default();
-                    of_transform.push(RetiringWriter {
+                    let of_head = writers.by_head.entry(shape.head.clone()).or_default();
+                    of_head.push(RetiringWriter {
                         partition: *partition,
-                        rank,
+                        rank: match &shape.head {
+                            JobHead::Source(_) => None,
+                            JobHead::Transform(_) => Some(rank),
+                        },
                         place: PartitionPlace::new(index, layout.len()),
                     });
                 }
@@ -56,11 +60,8 @@ impl RetiringWriters {
         Ok(writers)
     }
 
-    /// Those of a transform, oldest layout first; a source has none.
+    /// Those of a source or transform, oldest layout first.
     pub fn of(&self, head: &JobHead) -> &[RetiringWriter] {
-        match head {
-            JobHead::Source(_) => &[],
-            JobHead::Transform(name) => self.by_transform.get(name).map_or(&[], Vec::as_slice),
-        }
+        self.by_head.get(head).map_or(&[], Vec::as_slice)
     }
 }

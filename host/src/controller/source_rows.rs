@@ -28,6 +28,8 @@ pub(super) struct SourcePartitions {
     lists: BTreeMap<String, Vec<String>>,
     /// Their numbers.
     in_force: BTreeMap<String, Vec<PartitionId>>,
+    /// The numbers of those that left the list of a source, if any did, as one layout.
+    retiring: BTreeMap<String, Vec<Vec<PartitionId>>>,
 }
 
 /// The row of a partition.
@@ -86,6 +88,7 @@ impl SourcePartitions {
             now,
             lists,
             in_force: BTreeMap::new(),
+            retiring: BTreeMap::new(),
         };
         partitions.put_in_force();
         Ok(partitions)
@@ -103,6 +106,11 @@ impl SourcePartitions {
     /// When the intent did not name it.
     pub(super) fn in_force(&self, source: &str) -> &[PartitionId] {
         &self.in_force[source]
+    }
+
+    /// The partitions that left the list of a source, as one layout.
+    pub(super) fn retiring(&self, source: &str) -> &[Vec<PartitionId>] {
+        self.retiring.get(source).map_or(&[], Vec::as_slice)
     }
 
     /// Every partition that a source of the pipeline ever had.
@@ -173,6 +181,14 @@ impl SourcePartitions {
                 (source.clone(), numbers)
             })
             .collect();
+        self.retiring.clear();
+        for ((source, _), row) in self.now.iter().filter(|(_, row)| !row.is_listed) {
+            let layouts = self
+                .retiring
+                .entry(source.clone())
+                .or_insert(vec![Vec::new()]);
+            layouts[0].push(row.partition);
+        }
     }
 
     fn key(&self, (source, name): &Name) -> Vec<u8> {
@@ -250,6 +266,7 @@ mod tests {
             partition: before[1],
         };
         assert_eq!(registration.unlisted("days"), [left]);
+        assert_eq!(registration.retiring_of_source("days"), [vec![before[1]]]);
         registration.commit(&storage).unwrap();
         // It has left once.
         assert!(draft(&storage, &["a"]).unlisted("days").is_empty());
@@ -259,7 +276,13 @@ mod tests {
                 .contains(&before[1])
         );
         assert!(draft(&storage, &["a", "b"]).newly_listed("days").is_empty());
+        assert_eq!(draft(&storage, &["a"]).retiring_of_source("days").len(), 1);
         assert_eq!(register(&storage, &["a", "b"]), before);
+        assert!(
+            draft(&storage, &["a", "b"])
+                .retiring_of_source("days")
+                .is_empty()
+        );
     }
 
     #[test]
@@ -270,6 +293,7 @@ mod tests {
         assert_eq!(registration.newly_listed("days"), ["archive/a"]);
         registration.rename_source_partition("days", "a", "archive/a");
         assert_eq!(registration.source("days"), before);
+        assert!(registration.retiring_of_source("days").is_empty());
         registration.commit(&storage).unwrap();
         assert_eq!(register(&storage, &["archive/a"]), before);
         // A new file of the old name.

@@ -8,6 +8,7 @@ use crate::controller::change::Change;
 use crate::controller::placement::PlacementError;
 use crate::controller::registry::Registration;
 use crate::controller::source_rows::UnlistedPartition;
+use crate::source::parked::ParkedSource;
 use crate::source::{self, OnChange, Source, SourceError};
 use crate::storage::{Storage, rows};
 use crate::types::pipeline::{Pipeline, SourceConnector, SourceOptions};
@@ -138,31 +139,44 @@ pub fn open_sources(
                 }
                 opened => opened?,
             };
-            plans.push(Some(plan(name, options, index, source)));
+            plans.push(Some(plan(name, options, index, connector, source)));
         }
         sources.sources.insert(name.clone(), plans);
     }
     Ok((sources, changes))
 }
 
-fn plan(name: &str, options: &SourceOptions, index: usize, source: Box<dyn Source>) -> SourcePlan {
+fn plan(
+    name: &str,
+    options: &SourceOptions,
+    index: usize,
+    connector: &SourceConnector,
+    source: Box<dyn Source>,
+) -> SourcePlan {
     let count = options.partitions.len();
     let cores = || thread::available_parallelism().map_or(1, usize::from);
     let parallel = options.parallel_partitions.unwrap_or_else(cores);
+    // The only partition of a source needs no other name than the source's.
+    let described = match count {
+        1 => format!("source {name}"),
+        _ => format!("{} of source {name}", connector.partition_name()),
+    };
+    if count <= parallel {
+        return SourcePlan {
+            described,
+            source,
+            turn: None,
+        };
+    }
+    let turn = SourceTurn {
+        source: name.to_owned(),
+        parallel,
+        write_time: source.write_time(),
+        index,
+    };
     SourcePlan {
-        // The only partition of a source needs no other name than the source's.
-        described: match options.partitions.get(index) {
-            Some(partition) if count > 1 => {
-                format!("{} of source {name}", partition.partition_name())
-            }
-            _ => format!("source {name}"),
-        },
-        turn: (count > parallel).then(|| SourceTurn {
-            source: name.to_owned(),
-            parallel,
-            write_time: source.write_time(),
-            index,
-        }),
-        source,
+        described,
+        source: Box::new(ParkedSource::new(connector, &*source)),
+        turn: Some(turn),
     }
 }

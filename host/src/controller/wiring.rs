@@ -63,10 +63,11 @@ impl<'a> Wiring<'a> {
         }
     }
 
-    /// The partitions of earlier layouts of a source or transform, oldest layout first.
+    /// The partitions of earlier layouts of a transform, oldest layout first, or those that left the list
+    /// of a source.
     pub fn retiring(&self, head: &JobHead) -> &'a [Vec<PartitionId>] {
         match head {
-            JobHead::Source(_) => &[],
+            JobHead::Source(name) => self.registration.retiring_of_source(name),
             JobHead::Transform(name) => self.registration.retiring(name),
         }
     }
@@ -108,7 +109,7 @@ impl<'a> Wiring<'a> {
             let writers = || (self.shapes.iter()).filter(|shape| shape.place_of(stream).is_some());
             let earlier = writers()
                 .flat_map(|shape| retiring.of(&shape.head))
-                .map(|writer| (writer.partition, Some(writer.rank)));
+                .map(|writer| (writer.partition, writer.rank));
             let in_force = writers()
                 .flat_map(|shape| self.partitions(&shape.head))
                 .map(|partition| (*partition, None));

@@ -6,6 +6,7 @@
 //! reads is no longer what was read before.
 
 pub mod file;
+pub mod parked;
 
 use std::path::PathBuf;
 

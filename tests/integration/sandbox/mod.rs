@@ -138,6 +138,7 @@ fn every_guest_and_every_behaviour_has_a_test() {
         include_str!("../check.rs"),
         include_str!("../kill.rs"),
         include_str!("../watching.rs"),
+        include_str!("../repartition.rs"),
         include_str!("../../simulation/guests.rs"),
     ]
     .concat();

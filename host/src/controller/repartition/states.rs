@@ -19,20 +19,20 @@ pub(super) fn hand_over(
     for partition in repartition.from {
         latest = latest.max(alignment(storage, *partition)?);
     }
-    let mut heirs = Vec::with_capacity(repartition.to.len());
+    let mut successors = Vec::with_capacity(repartition.to.len());
     for partition in repartition.to {
         let mut writer = PartitionWriter::open(storage, *partition, repartition.deployment)?;
-        heirs.push(Heir {
+        successors.push(Successor {
             owes_alignment: writer.raise_alignment(latest),
             writer,
             changes: StateChanges::default(),
         });
     }
     let limits = &repartition.limits;
-    let mut estate = HandOver {
+    let mut moving = HandOver {
         storage,
         limits,
-        heirs,
+        successors,
         size_bytes: 0,
         rows: 0,
         pending: (PendingEpochs::default(), 0),
@@ -41,17 +41,17 @@ pub(super) fn hand_over(
     for partition in repartition.from {
         for state in rows::state_names_kept(storage, *partition)? {
             for_each_page(storage, *partition, &state, limits, |rows| {
-                estate.take(&state, rows)
+                moving.take(&state, rows)
             })?;
             // An epoch has each state once, its keys rising, as one partition's pages have them.
-            estate.submit(&state)?;
+            moving.submit(&state)?;
         }
     }
-    estate.finish()
+    moving.finish()
 }
 
 /// A new partition and the states that its next epoch brings.
-struct Heir<'a> {
+struct Successor<'a> {
     writer: PartitionWriter<'a>,
     changes: StateChanges,
     /// Whether an epoch has yet to say which alignment timestamps were given before.
@@ -61,7 +61,7 @@ struct Heir<'a> {
 struct HandOver<'a> {
     storage: &'a dyn Storage,
     limits: &'a MoveLimits,
-    heirs: Vec<Heir<'a>>,
+    successors: Vec<Successor<'a>>,
     size_bytes: usize,
     rows: usize,
     /// The group of epochs that is being decided while the next one is read, and how many states it
@@ -75,8 +75,8 @@ impl HandOver<'_> {
         self.rows += rows.len();
         for (key, value) in rows {
             self.size_bytes += key.len() + value.len();
-            let heir = partition_of(key_hash(&key), self.heirs.len());
-            let changes = &mut self.heirs[heir].changes;
+            let successor = partition_of(key_hash(&key), self.successors.len());
+            let changes = &mut self.successors[successor].changes;
             changes.keys.push(&key);
             changes.values.push(&value);
         }
@@ -90,17 +90,17 @@ impl HandOver<'_> {
     fn submit(&mut self, state: &str) -> Result<(), RepartitionError> {
         self.wait()?;
         let mut epochs = Vec::new();
-        for heir in &mut self.heirs {
-            let changes = std::mem::take(&mut heir.changes);
+        for successor in &mut self.successors {
+            let changes = std::mem::take(&mut successor.changes);
             if changes.keys.is_empty() {
                 continue;
             }
-            let (lease, mut epoch) = heir.writer.next_epoch();
+            let (lease, mut epoch) = successor.writer.next_epoch();
             epoch.states = vec![StateChanges {
                 state: state.to_owned(),
                 ..changes
             }];
-            heir.owes_alignment = false;
+            successor.owes_alignment = false;
             epochs.push((lease, epoch));
         }
         self.size_bytes = 0;
@@ -122,12 +122,16 @@ impl HandOver<'_> {
     fn finish(mut self) -> Result<(), RepartitionError> {
         self.wait()?;
         let mut epochs = Vec::new();
-        for heir in self.heirs.iter_mut().filter(|heir| heir.owes_alignment) {
-            epochs.push(heir.writer.next_epoch());
+        for successor in self
+            .successors
+            .iter_mut()
+            .filter(|successor| successor.owes_alignment)
+        {
+            epochs.push(successor.writer.next_epoch());
         }
         PendingEpochs::submit(self.storage, epochs).wait()?;
-        for heir in self.heirs {
-            heir.writer.close()?;
+        for successor in self.successors {
+            successor.writer.close()?;
         }
         Ok(())
     }

@@ -1,0 +1,121 @@
+//! A source that waits for its turn: it was opened and found to be what was read before, holds
+//! nothing while it waits, and is opened again, with the same checks, when its first record is asked for.
+
+use crate::source::{
+    OnChange, PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords, open,
+};
+use crate::types::batch::Timestamp;
+use crate::types::pipeline::SourceConnector;
+
+/// See the module's documentation.
+pub struct ParkedSource {
+    connector: SourceConnector,
+    position: Vec<u8>,
+    write_time: Timestamp,
+    progress: SourceProgress,
+    opened: Option<Box<dyn Source>>,
+}
+
+impl ParkedSource {
+    /// Parks a source of this connector where it stands.
+    pub fn new(connector: &SourceConnector, source: &dyn Source) -> ParkedSource {
+        ParkedSource {
+            connector: connector.clone(),
+            position: source.position(),
+            write_time: source.write_time(),
+            progress: source.progress(),
+            opened: None,
+        }
+    }
+
+    fn opened(&mut self) -> Result<&mut dyn Source, SourceError> {
+        let source = match self.opened.take() {
+            Some(source) => source,
+            None => open(&self.connector, Some(&self.position), OnChange::Refuse)?,
+        };
+        Ok(&mut **self.opened.insert(source))
+    }
+}
+
+impl Source for ParkedSource {
+    fn poll(
+        &mut self,
+        limit: PollLimit,
+        records: &mut SourceRecords,
+    ) -> Result<PollOutcome, SourceError> {
+        self.opened()?.poll(limit, records)
+    }
+
+    fn position(&self) -> Vec<u8> {
+        let opened = self.opened.as_ref();
+        opened.map_or_else(|| self.position.clone(), |source| source.position())
+    }
+
+    fn write_time(&self) -> Timestamp {
+        self.write_time
+    }
+
+    fn progress(&self) -> SourceProgress {
+        let opened = self.opened.as_ref();
+        opened.map_or(self.progress, |source| source.progress())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::pipeline::{FileSourceOptions, RecordFormat};
+
+    const ALL: PollLimit = PollLimit {
+        rows: 100,
+        bytes: 1 << 20,
+    };
+
+    /// A file of three lines, and a source of it behind the first one.
+    fn behind_the_first_line() -> (tempfile::TempDir, SourceConnector, Box<dyn Source>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lines");
+        std::fs::write(&path, "a\nb\nc\n").unwrap();
+        let connector = SourceConnector::File(FileSourceOptions {
+            path,
+            written_path: "lines".to_owned(),
+            format: RecordFormat::Lines,
+            max_record_bytes: 100,
+        });
+        let mut source = open(&connector, None, OnChange::Refuse).unwrap();
+        let one = PollLimit { rows: 1, ..ALL };
+        source.poll(one, &mut SourceRecords::default()).unwrap();
+        (folder, connector, source)
+    }
+
+    #[test]
+    fn a_parked_source_goes_on_where_it_stood() {
+        let (_folder, connector, mut source) = behind_the_first_line();
+        let mut parked = ParkedSource::new(&connector, &*source);
+        assert_eq!(parked.position(), source.position());
+        assert_eq!(parked.progress(), source.progress());
+        assert_eq!(parked.write_time(), source.write_time());
+        let (mut expected, mut found) = (SourceRecords::default(), SourceRecords::default());
+        let outcome = source.poll(ALL, &mut expected).unwrap();
+        assert_eq!(parked.poll(ALL, &mut found).unwrap(), outcome);
+        assert_eq!(found, expected);
+        assert_eq!(found.payloads.len(), 2);
+        assert_eq!(parked.position(), source.position());
+        assert_eq!(parked.progress(), source.progress());
+    }
+
+    #[test]
+    fn what_is_replaced_while_it_is_parked_is_refused() {
+        let (folder, connector, source) = behind_the_first_line();
+        let mut parked = ParkedSource::new(&connector, &*source);
+        drop(source);
+        std::fs::write(folder.path().join("lines"), "x\ny\nz\n").unwrap();
+        let mut records = SourceRecords::default();
+        for _ in 0..2 {
+            let refused = parked.poll(ALL, &mut records);
+            let is_changed = matches!(refused, Err(SourceError::IdentityChanged { .. }));
+            assert!(is_changed, "{refused:?}");
+        }
+        assert!(records.payloads.is_empty());
+    }
+}
