@@ -1,6 +1,6 @@
 //! The simulation: random pipelines run over storage in memory while jobs crash, leases move and
-//! commits fail, at any step and in any order. One seed is one run, on one thread, without a clock;
-//! the same seed makes the same run again.
+//! commits fail, at any step and in any order. One seed is one run, on one thread, by a clock of its
+//! own; the same seed makes the same run again.
 //!
 //! `cargo xtask simulate [--seed S] [--runs N]` runs other seeds than the test does. Reading order:
 //! [`world`] makes a run, [`checkers`] judge it, [`mutation`] breaks the engine to show that they do.

@@ -217,7 +217,7 @@ impl<'w> World<'w> {
 
     fn take_step(&mut self, at: usize, step: Result<JobStep, JobError>) -> Result<bool, Finding> {
         let stage = match step {
-            Ok(JobStep::Committed) => {
+            Ok(JobStep::Advanced) => {
                 // The epoch that it has just submitted may be the one that stopped the store.
                 self.reopen_stopped_storage()?;
                 return Ok(true);
