@@ -40,6 +40,11 @@ impl fmt::Display for Figures {
     }
 }
 
+/// The figures with so many digits, or that there are none.
+pub(crate) fn shown(figures: Option<Figures>, digits: usize) -> String {
+    figures.map_or_else(|| "unknown".to_owned(), |it| format!("{it:.digits$}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

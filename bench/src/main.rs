@@ -1,11 +1,14 @@
-//! Whole pipelines against a plain program that does the same, in turns, on the same generated input.
-//! `cargo xtask bench` builds all that takes part and calls this; nothing here is part of the product.
+//! Whole pipelines against a plain program that does the same, and against the engine without its
+//! sandbox, in turns, on the same generated input. `cargo xtask bench` builds all that takes part and
+//! calls this; nothing here is part of the product.
 
 mod agreement;
 mod contest;
-mod contestant;
+mod cost;
 mod events;
 mod figures;
+mod growth;
+mod program;
 mod workload;
 
 use std::path::PathBuf;
@@ -13,6 +16,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::program::Programs;
 use crate::workload::Workload;
 
 /// Measures whole pipelines.
@@ -36,13 +40,15 @@ enum Verb {
         /// The file to write.
         path: PathBuf,
     },
-    /// Let the engine and the plain program run in turns, and compare speed and output.
-    Run(RunArguments),
+    /// Let the programs run in turns, and compare speed and output.
+    Run(ContestArguments),
+    /// Let the engine run a quarter of an input and all of it in turns, and see what grows.
+    Growth(GrowthArguments),
 }
 
-/// What to measure, and where everything is.
+/// What to measure.
 #[derive(Debug, Args)]
-pub(crate) struct RunArguments {
+pub(crate) struct ContestArguments {
     /// The workloads.
     #[arg(value_enum, required = true)]
     pub(crate) workloads: Vec<Workload>,
@@ -55,18 +61,24 @@ pub(crate) struct RunArguments {
     /// Partitions of the transform.
     #[arg(long, default_value_t = 1)]
     pub(crate) partitions: u32,
-    /// The host.
-    #[arg(long)]
-    pub(crate) tidelock: PathBuf,
-    /// The plain program.
-    #[arg(long)]
-    pub(crate) plain: PathBuf,
-    /// The folder of the built components.
-    #[arg(long)]
-    pub(crate) components: PathBuf,
-    /// Where input, state and output go; the input is kept.
-    #[arg(long)]
-    pub(crate) folder: PathBuf,
+    #[command(flatten)]
+    pub(crate) programs: Programs,
+}
+
+/// How far to grow.
+#[derive(Debug, Args)]
+pub(crate) struct GrowthArguments {
+    /// Lines of the larger input.
+    #[arg(long, default_value_t = 10_000_000)]
+    pub(crate) records: u64,
+    /// How often each size runs.
+    #[arg(long, default_value_t = 3)]
+    pub(crate) runs: usize,
+    /// Partitions of the transform.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) partitions: u32,
+    #[command(flatten)]
+    pub(crate) programs: Programs,
 }
 
 fn main() -> ExitCode {
@@ -77,6 +89,7 @@ fn main() -> ExitCode {
             path,
         } => events::generate(path, *records, *users),
         Verb::Run(arguments) => contest::run(arguments),
+        Verb::Growth(arguments) => growth::run(arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

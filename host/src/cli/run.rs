@@ -37,6 +37,9 @@ use crate::worker::{Worker, WorkerHandle};
 /// The data directory's name where none is given; it lies beside the pipeline file.
 pub(crate) const DATA_DIRECTORY_NAME: &str = ".tidelock";
 
+/// The folder of compiled components in a data directory; it may be removed at any time.
+pub const COMPILED_COMPONENTS_NAME: &str = "compiled-components";
+
 /// How often progress is drawn.
 const DRAW_PERIOD: Duration = Duration::from_millis(100);
 
@@ -90,7 +93,7 @@ pub fn run(
     }
     let data = data_directory(&pipeline, arguments)?;
     let runtime = GuestRuntime::new(GuestOptions {
-        cache_directory: Some(data.join("compiled-components")),
+        cache_directory: Some(data.join(COMPILED_COMPONENTS_NAME)),
         ..GuestOptions::default()
     })
     .context("failed to set the sandbox up")?;

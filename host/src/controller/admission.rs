@@ -9,6 +9,8 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
+#[cfg(feature = "native-computations")]
+use crate::guest::native::NativeFunction;
 use crate::guest::{
     COMPONENT_BYTES_MAX, Component, Computation, ComputationSettings, GuestError, GuestRuntime,
 };
@@ -33,6 +35,9 @@ pub struct AdmittedComputation {
     settings: ComputationSettings,
     /// What the component says of itself.
     pub description: Description,
+    /// Called in place of the component.
+    #[cfg(feature = "native-computations")]
+    native: Option<NativeFunction>,
 }
 
 impl AdmittedComputation {
@@ -42,7 +47,18 @@ impl AdmittedComputation {
     ///
     /// As [`Computation::new`]; it worked once before.
     pub fn instance(&self, runtime: &Arc<GuestRuntime>) -> Result<Computation, GuestError> {
-        Computation::new(runtime, &self.component, self.settings.clone())
+        let computation = Computation::new(runtime, &self.component, self.settings.clone())?;
+        #[cfg(feature = "native-computations")]
+        if let Some(function) = &self.native {
+            return Ok(computation.with_native(Arc::clone(function)));
+        }
+        Ok(computation)
+    }
+
+    /// Has every job call `function` in place of the component; all else goes by the component.
+    #[cfg(feature = "native-computations")]
+    pub fn call_natively(&mut self, function: NativeFunction) {
+        self.native = Some(function);
     }
 }
 
@@ -77,6 +93,8 @@ pub fn admit(pipeline: &Pipeline, runtime: &Arc<GuestRuntime>) -> Result<Admissi
                     component: component.clone(),
                     settings,
                     description,
+                    #[cfg(feature = "native-computations")]
+                    native: None,
                 };
                 computations.insert(name.clone(), admitted);
             }

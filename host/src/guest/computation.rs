@@ -22,7 +22,9 @@ use crate::guest::deadline;
 use crate::guest::description::take_description;
 use crate::guest::error::{CallReport, GuestError};
 use crate::guest::instances::InstanceSlot;
-use crate::guest::policy::{self, Verdicts};
+#[cfg(feature = "native-computations")]
+use crate::guest::native::{self, NativeFunction};
+use crate::guest::policy::{self, Determinism, Verdicts};
 use crate::guest::runtime::GuestRuntime;
 use crate::guest::verdict::{CallFailure, Parts};
 use crate::guest::wasi::{GuestState, Outside};
@@ -61,6 +63,9 @@ pub struct Computation {
     description: Description,
     kept: Option<Instance>,
     batch_size: BatchSize,
+    /// Called in place of the component.
+    #[cfg(feature = "native-computations")]
+    native: Option<NativeFunction>,
 }
 
 /// What a batch that passed brings.
@@ -140,7 +145,19 @@ impl Computation {
             description,
             kept: None,
             batch_size: BatchSize::unbounded(),
+            #[cfg(feature = "native-computations")]
+            native: None,
         })
+    }
+
+    /// Calls `function` in place of the component, which has been judged and described as ever.
+    #[cfg(feature = "native-computations")]
+    #[must_use]
+    pub fn with_native(self, function: NativeFunction) -> Computation {
+        Computation {
+            native: Some(function),
+            ..self
+        }
     }
 
     /// What the component says of itself.
@@ -151,6 +168,16 @@ impl Computation {
     /// What the host made of its imports and grants.
     pub fn verdicts(&self) -> &Verdicts {
         &self.verdicts
+    }
+
+    /// Whether [`Computation::verify_cut`] says anything: not where the host's clock, random numbers
+    /// or files may change the outputs anyway.
+    pub fn can_verify_cut(&self) -> bool {
+        #[cfg(feature = "native-computations")]
+        if self.native.is_some() {
+            return false;
+        }
+        self.verdicts.determinism != Determinism::Host
     }
 
     /// How many items the next batch should have at most, so that it passes at once: judged by the
@@ -168,6 +195,10 @@ impl Computation {
     /// How the first item that fails did so alone ([`GuestError::item`] names it),
     /// [`GuestError::PartsTooLarge`], or why no instance could be made.
     pub fn process(&mut self, batch: &Batch) -> Result<Call, GuestError> {
+        #[cfg(feature = "native-computations")]
+        if let Some(function) = &self.native {
+            return native::call(function, &self.settings.name, batch);
+        }
         let call = self.process_whole_or_in_parts(batch)?;
         let fuel_limit = self.settings.limits.fuel;
         self.batch_size
@@ -225,7 +256,7 @@ impl Computation {
 
     /// Runs a batch again in two parts, cut before item `at`, and compares their effects with those
     /// of the whole. A run has no effects by itself, so this may be done to any share of batches.
-    /// It says something only of a computation whose determinism is not `host`.
+    /// It says something only where [`Computation::can_verify_cut`] holds.
     ///
     /// # Errors
     ///

@@ -11,6 +11,8 @@
 //! - `columns`: the one place that knows the layout of what crosses the boundary.
 //! - `verdict`: from a batch that failed to the one item to blame; `cut`: a batch in parts.
 //! - [`cut_difference`]: whether effects depend on where a batch was cut.
+//! - `native`: with the feature `native-computations`, a function in place of a component, for
+//!   measurements alone.
 //! - [`error`], [`column_fault`]: what can go wrong, one variant for each situation.
 //!
 //! **Invariant:** a fresh instance remembers nothing of another call, and nothing that a guest is
@@ -34,6 +36,8 @@ mod deadline;
 mod description;
 pub mod error;
 mod instances;
+#[cfg(feature = "native-computations")]
+pub mod native;
 pub mod policy;
 pub mod runtime;
 mod verdict;

@@ -5,7 +5,6 @@
 //! Nothing is drawn by lot: a job that is repeated audits the same batches.
 
 use crate::guest::Computation;
-use crate::guest::policy::Determinism;
 
 /// One batch of this many is audited, beginning with the first one of a job.
 const BATCHES_PER_AUDIT: u64 = 256;
@@ -18,11 +17,9 @@ pub struct CutAudit {
 }
 
 impl CutAudit {
-    /// The audit of a computation; `None` where the host's clock, random numbers or files may
-    /// change its outputs anyway.
+    /// The audit of a computation; `None` where another cut would say nothing of it.
     pub fn of(computation: &Computation) -> Option<CutAudit> {
-        let audited = computation.verdicts().determinism != Determinism::Host;
-        audited.then_some(CutAudit { batch_count: 0 })
+        (computation.can_verify_cut()).then_some(CutAudit { batch_count: 0 })
     }
 
     /// Counts a batch in. Returns the item to cut it before, if it is to be audited.
