@@ -10,7 +10,6 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use guest_behaviours::trace::STATES;
 use tidelock::clock::Clock;
-use tidelock::engine::state::STATE_CACHE_BYTES_MAX;
 use tidelock::guest::{Component, Computation, ComputationSettings, GuestOptions, GuestRuntime};
 use tidelock::sink::file::FileSink;
 use tidelock::source::{OnChange, open};
@@ -30,7 +29,8 @@ use tidelock::worker::board::LaneBoard;
 use tidelock::worker::error::JobError;
 use tidelock::worker::job::{Job, JobStep};
 use tidelock::worker::plan::{
-    InputPlan, JobPlan, LanePlan, NodePlan, PartitionPlace, SinkPlan, SourcePlan, StreamPlan,
+    InputPlan, JobMemory, JobPlan, LanePlan, NodePlan, PartitionPlace, SinkPlan, SourcePlan,
+    StreamPlan,
 };
 use tidelock::worker::progress::RunProgress;
 
@@ -177,7 +177,7 @@ impl Jobs {
             lease: self.grant(SOURCE),
             deployment: 1,
             limits: limits(rows, rows),
-            state_cache_bytes_max: STATE_CACHE_BYTES_MAX,
+            memory: JobMemory::default(),
             input: InputPlan::Source(SourcePlan {
                 described: "source records".to_owned(),
                 source: source.expect("the source opens"),
@@ -221,7 +221,7 @@ impl Jobs {
             lease,
             deployment: 1,
             limits,
-            state_cache_bytes_max: STATE_CACHE_BYTES_MAX,
+            memory: JobMemory::default(),
             input: InputPlan::Lanes(vec![LanePlan {
                 lane: INNER,
                 input: 0,

@@ -114,9 +114,12 @@ impl Job {
                 turn = source.turn;
                 JobInput::Source(SourceInput::new(source.described, source.source, position))
             }
-            InputPlan::Lanes(lanes) => {
-                JobInput::Lanes(LanesInput::open(&lanes, &*context.storage, &context.board)?)
-            }
+            InputPlan::Lanes(lanes) => JobInput::Lanes(LanesInput::open(
+                &lanes,
+                plan.memory.read_ahead_bytes,
+                &*context.storage,
+                &context.board,
+            )?),
         };
         let source = match &input {
             JobInput::Source(source) => Some(source.progress()),
@@ -135,7 +138,7 @@ impl Job {
                 plan.maps,
                 &plan.streams,
                 plan.limits,
-                plan.state_cache_bytes_max,
+                plan.memory.state_cache_bytes,
             ),
             progress: context.progress.job_opened(job, source),
             name: plan.name,
