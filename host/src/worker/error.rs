@@ -54,7 +54,9 @@ pub enum JobError {
         source: SinkError,
     },
     /// The job may not commit any more, or not this epoch.
-    #[error("the epoch was refused and nothing of it is visible; run the pipeline again to go on")]
+    #[error(
+        "the epoch was refused, nothing of it is visible; run the pipeline again to go on from the last committed epoch, and see that nothing else runs it meanwhile"
+    )]
     Refused(#[source] Refusal),
     /// The store could not tell whether the epoch was committed; the next run finds out.
     #[error(
