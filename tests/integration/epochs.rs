@@ -10,7 +10,6 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use guest_behaviours::trace::STATES;
 use tidelock::clock::Clock;
-use tidelock::engine::state::STATE_CACHE_BYTES_MAX;
 use tidelock::guest::{Component, Computation, ComputationSettings, GuestOptions, GuestRuntime};
 use tidelock::sink::file::FileSink;
 use tidelock::source::{OnChange, open};
@@ -25,11 +24,13 @@ use tidelock::types::pipeline::{
     CallLimits, EpochLimits, FileSourceOptions, Grants, InstancePolicy, LaneLimits, RecordFormat,
     SourceConnector,
 };
+use tidelock::worker::announced::{AnnouncedJob, JobContext};
 use tidelock::worker::board::LaneBoard;
 use tidelock::worker::error::JobError;
-use tidelock::worker::job::{AnnouncedJob, Job, JobContext, JobStep};
+use tidelock::worker::job::{Job, JobStep};
 use tidelock::worker::plan::{
-    InputPlan, JobPlan, LanePlan, NodePlan, PartitionPlace, SinkPlan, SourcePlan, StreamPlan,
+    InputPlan, JobMemory, JobPlan, LanePlan, NodePlan, PartitionPlace, SinkPlan, SourcePlan,
+    StreamPlan,
 };
 use tidelock::worker::progress::RunProgress;
 
@@ -176,7 +177,7 @@ impl Jobs {
             lease: self.grant(SOURCE),
             deployment: 1,
             limits: limits(rows, rows),
-            state_cache_bytes_max: STATE_CACHE_BYTES_MAX,
+            memory: JobMemory::default(),
             input: InputPlan::Source(SourcePlan {
                 described: "source records".to_owned(),
                 source: source.expect("the source opens"),
@@ -220,7 +221,7 @@ impl Jobs {
             lease,
             deployment: 1,
             limits,
-            state_cache_bytes_max: STATE_CACHE_BYTES_MAX,
+            memory: JobMemory::default(),
             input: InputPlan::Lanes(vec![LanePlan {
                 lane: INNER,
                 input: 0,
@@ -303,7 +304,7 @@ fn limits(rows_per_batch: usize, rows_per_epoch: usize) -> EpochLimits {
 
 /// Takes steps until there is nothing to do, or until the job fails.
 fn go_on(job: &mut Job) -> Result<(), JobError> {
-    while job.step()? == JobStep::Committed {}
+    while job.step()? == JobStep::Advanced {}
     Ok(())
 }
 
@@ -320,7 +321,7 @@ fn undisturbed() -> BTreeMap<EpochId, Written> {
     let jobs = Jobs::with_source_read();
     let mut states = BTreeMap::from([(EpochId::NONE, jobs.written())]);
     let mut transform = jobs.transform(SEVEN);
-    while transform.step().expect("nothing fails") == JobStep::Committed {
+    while transform.step().expect("nothing fails") == JobStep::Advanced {
         let written = jobs.written();
         states.insert(written.epoch, written);
     }
@@ -459,7 +460,7 @@ fn n2_of_two_attempts_at_an_epoch_one_is_applied_whole() {
     // Its epoch goes out after its lease ended, and it goes on unaware.
     assert_eq!(
         zombie.step().expect("it does not know yet"),
-        JobStep::Committed
+        JobStep::Advanced
     );
     assert_eq!(
         jobs.written().epoch,
@@ -469,7 +470,7 @@ fn n2_of_two_attempts_at_an_epoch_one_is_applied_whole() {
     jobs.clock.set(70);
     assert_eq!(
         successor.step().expect("it has the lease"),
-        JobStep::Committed
+        JobStep::Advanced
     );
     assert_eq!(jobs.written(), alone, "the successor's attempt, whole");
     let refused = go_on(&mut zombie).expect_err("its lease is over");
@@ -479,7 +480,7 @@ fn n2_of_two_attempts_at_an_epoch_one_is_applied_whole() {
     // And the other way about: what was decided under the old lease counts, and is not done again.
     let jobs = Jobs::with_source_read();
     let mut first = jobs.transform(SEVEN);
-    assert_eq!(first.step().expect("it has the lease"), JobStep::Committed);
+    assert_eq!(first.step().expect("it has the lease"), JobStep::Advanced);
     let decided = jobs.written();
     let mut second = jobs.transform(three);
     assert!(is_over(&go_on(&mut first).expect_err("its lease is over")));

@@ -11,14 +11,15 @@ use tidelock::controller::registry::{Registration, RegistryError};
 use tidelock::controller::repartition::MoveLimits;
 use tidelock::controller::retiring::{RetiringWriter, RetiringWriters};
 use tidelock::controller::wiring::{NodePlaces, Wiring};
-use tidelock::engine::state::STATE_CACHE_BYTES_MAX;
 use tidelock::sink::file::FileSink;
 use tidelock::source::Source as _;
 use tidelock::storage::{Storage, StorageError, leases, rows};
 use tidelock::types::batch::Description;
 use tidelock::types::ids::{PartitionId, SinkFileId, StreamId};
 use tidelock::types::pipeline::{EpochLimits, Pipeline, SinkConnector};
-use tidelock::worker::plan::{InputPlan, JobPlan, NodePlan, PartitionPlace, SinkPlan, SourcePlan};
+use tidelock::worker::plan::{
+    InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, SourcePlan,
+};
 use tidelock::worker::turns::SourceTurn;
 
 use crate::faults::Fault;
@@ -285,7 +286,7 @@ impl Deployment {
             lease,
             deployment: self.registration.deployment(),
             limits: limits(random),
-            state_cache_bytes_max: state_cache_bytes_max(random),
+            memory: memory(random),
             input,
             transform,
             maps: maps
@@ -333,11 +334,16 @@ fn node(name: &str, places: NodePlaces, parts: &Parts<'_>) -> NodePlan {
     }
 }
 
-/// All states stay in memory, or few, or none longer than an epoch.
-fn state_cache_bytes_max(random: &mut Random) -> usize {
-    match random.chance(50) {
-        true => STATE_CACHE_BYTES_MAX,
+/// All states stay in memory, or few, or none longer than an epoch; much is read ahead, or a chunk.
+fn memory(random: &mut Random) -> JobMemory {
+    let bytes = |random: &mut Random, whole| match random.chance(50) {
+        true => whole,
         false => random.within(0..=2_000),
+    };
+    let whole = JobMemory::default();
+    JobMemory {
+        state_cache_bytes: bytes(random, whole.state_cache_bytes),
+        read_ahead_bytes: bytes(random, whole.read_ahead_bytes),
     }
 }
 

@@ -137,7 +137,7 @@ impl World<'_> {
         self.storage.take_failed_read();
         // It may read what the job after it has changed.
         self.storage.take_read_back();
-        let goes_on = matches!(step, Ok(JobStep::Committed | JobStep::Idle));
+        let goes_on = matches!(step, Ok(JobStep::Advanced | JobStep::Idle));
         if !goes_on {
             self.stale_jobs.swap_remove(at);
         }

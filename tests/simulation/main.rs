@@ -1,6 +1,6 @@
 //! The simulation: random pipelines run over storage in memory while jobs crash, leases move and
-//! commits fail, at any step and in any order. One seed is one run, on one thread, without a clock;
-//! the same seed makes the same run again.
+//! commits fail, at any step and in any order. One seed is one run, on one thread, by a clock of its
+//! own; the same seed makes the same run again.
 //!
 //! `cargo xtask simulate [--seed S] [--runs N]` runs other seeds than the test does. Reading order:
 //! [`world`] makes a run, [`checkers`] judge it, [`mutation`] breaks the engine to show that they do.
@@ -103,10 +103,33 @@ fn a_seed_makes_the_same_run_again() {
     let mut histories = BTreeSet::new();
     for seed in 0..10 {
         let (first, second) = (run_seed(seed, None), run_seed(seed, None));
-        assert!(first == second, "seed {seed} made two different runs");
+        assert!(
+            first == second,
+            "seed {seed} made two different runs: {}",
+            difference(&first, &second)
+        );
         histories.insert(first.history);
     }
     assert_eq!(histories.len(), 10, "different seeds make different runs");
+}
+
+/// Where two runs part.
+fn difference(first: &Verdict, second: &Verdict) -> String {
+    let same = first.history.bytes().zip(second.history.bytes());
+    let at = same.take_while(|(left, right)| left == right).count();
+    let around = |history: &str| {
+        let (start, end) = (at.saturating_sub(300), (at + 100).min(history.len()));
+        String::from_utf8_lossy(&history.as_bytes()[start..end]).into_owned()
+    };
+    format!(
+        "{} and {} epochs, {:?} and {:?}, first at byte {at}:\n{}\n{}",
+        first.epochs,
+        second.epochs,
+        first.findings,
+        second.findings,
+        around(&first.history),
+        around(&second.history)
+    )
 }
 
 #[test]

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use tidelock::storage::{Storage, StorageError};
 use tidelock::types::lease::Lease;
 use tidelock::types::pipeline::LaneLimits;
+use tidelock::worker::announced::{AnnouncedJob, JobContext};
 use tidelock::worker::board::LaneBoard;
-use tidelock::worker::job::{AnnouncedJob, Job, JobContext};
+use tidelock::worker::job::Job;
 use tidelock::worker::plan::JobPlan;
 use tidelock::worker::progress::RunProgress;
 

@@ -66,7 +66,12 @@ pub(crate) fn run(seed: u64, mutation: Option<Mutation>, guests: &Guests) -> Ver
             break;
         }
     }
-    let decided = world.storage.decided();
+    let mut decided = world.storage.decided();
+    for one in &mut decided {
+        // A kept instance uses less than a fresh one, and how many are kept is for all worlds of this
+        // process together to say.
+        one.commit.record.fuel = 0;
+    }
     Verdict {
         findings,
         counts: world.storage.counts(),
@@ -217,7 +222,7 @@ impl<'w> World<'w> {
 
     fn take_step(&mut self, at: usize, step: Result<JobStep, JobError>) -> Result<bool, Finding> {
         let stage = match step {
-            Ok(JobStep::Committed) => {
+            Ok(JobStep::Advanced) => {
                 // The epoch that it has just submitted may be the one that stopped the store.
                 self.reopen_stopped_storage()?;
                 return Ok(true);

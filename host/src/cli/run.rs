@@ -244,7 +244,9 @@ fn is_conflict(error: &ControllerError) -> bool {
                     | RegistryError::SinkTaken { .. }
                     | RegistryError::Contended { .. }
             )
-            | ControllerError::LayoutMove(LayoutMoveError::Registry(_))
+            | ControllerError::LayoutMove(LayoutMoveError::Registry(
+                RegistryError::Contended { .. }
+            ))
             | ControllerError::Placement(
                 PlacementError::Stranded { .. }
                     | PlacementError::Storage(StorageError::SinkFileInUse { .. })
@@ -342,4 +344,21 @@ fn summarise(
         JobEnd::Finished => Outcome::Done,
         JobEnd::Stopped => Outcome::Interrupted,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_another_registration_is_a_conflict_of_a_move_and_a_failing_store_is_none() {
+        let of_move = |error| ControllerError::LayoutMove(LayoutMoveError::Registry(error));
+        let contended = RegistryError::Contended {
+            pipeline: "a".to_owned(),
+        };
+        assert!(is_conflict(&of_move(contended)));
+        let failed = || RegistryError::Storage(StorageError::Stopped);
+        assert!(!is_conflict(&of_move(failed())));
+        assert!(!is_conflict(&ControllerError::Registry(failed())));
+    }
 }

@@ -18,8 +18,8 @@ use crate::types::pipeline::{
     DirectoryGrant, EpochLimits, Grants, InstancePolicy, LaneLimits, Pipeline, RandomGrant,
 };
 
-/// The longest parameters of a computation, as JSON text, in bytes: they are kept in a small row,
-/// together with the rest of what is known of the computation.
+/// The longest parameters of a computation, as JSON text, in bytes: they are kept with the pipeline's
+/// other rows, among the few and small, and are shown whole when they change.
 pub(super) const PARAMETERS_BYTES_MAX: usize = 3 << 10;
 
 /// The greatest number of partitions of a transform: each is a job with a thread of its own.

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::controller::registry::{ComputationIntent, Intent, KnownNodes, NodeRow};
+use crate::controller::registry::Intent;
+use crate::controller::registry::rows::{KnownComputation, KnownNodes, NodeRow};
 use crate::types::batch::ComputationKind;
 
 /// One difference between the last run and this one.
@@ -93,13 +94,8 @@ impl Changes {
 
     /// A transform that had partitions, in the last run or before it left the pipeline, and is to have
     /// another number of them: its states and waiting messages move.
-    fn compare_partitions(
-        &mut self,
-        name: &str,
-        row: &NodeRow<ComputationIntent>,
-        intent: &Intent,
-    ) {
-        let (was, now) = (row.partitions.len(), intent.computations.get(name));
+    fn compare_partitions(&mut self, name: &str, row: &NodeRow<KnownComputation>, intent: &Intent) {
+        let (was, now) = (row.last.partitions.len(), intent.computations.get(name));
         let now = now.filter(|now| now.kind == ComputationKind::Transform && was > 0);
         if let Some(now) = now {
             let what = format!("partitions of computation {name}");

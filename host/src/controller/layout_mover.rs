@@ -75,10 +75,12 @@ impl<'a> LayoutMover<'a> {
     ///
     /// When a commit is refused, its answer is lost, or the store fails.
     pub fn finish_recorded(&mut self) -> Result<(), LayoutMoveError> {
+        // The next one is not written down yet, and never will be if this stops.
+        let deployment = self.registration.deployment_before();
         let moves = self.registration.unfinished_moves();
         moves
             .into_iter()
-            .try_for_each(|recorded| self.run(recorded))
+            .try_for_each(|recorded| self.run(recorded, deployment))
     }
 
     /// Does what the registration has just written down.
@@ -88,7 +90,7 @@ impl<'a> LayoutMover<'a> {
     /// As [`LayoutMover::finish_recorded`], and when another process registered the pipeline.
     pub fn carry_out(&mut self) -> Result<(), LayoutMoveError> {
         for begun in self.registration.begun_moves() {
-            self.run(begun)?;
+            self.run(begun, self.registration.deployment())?;
         }
         let layouts = self.registration.moves_finished(self.storage)?;
         for (computation, earlier) in &layouts {
@@ -100,7 +102,8 @@ impl<'a> LayoutMover<'a> {
         Ok(())
     }
 
-    fn run(&mut self, recorded: RecordedMove) -> Result<(), LayoutMoveError> {
+    /// Moves what `recorded` says, in epochs of the deployment in force.
+    fn run(&mut self, recorded: RecordedMove, deployment: u64) -> Result<(), LayoutMoveError> {
         let mut shown = LayoutMove {
             from: recorded.from.len(),
             to: recorded.to.len(),
@@ -111,7 +114,7 @@ impl<'a> LayoutMover<'a> {
             from: &recorded.from,
             to: &recorded.to,
             producers: &self.registration.partitions_ever(),
-            deployment: self.registration.deployment(),
+            deployment,
             limits: self.limits,
         };
         let done = repartition.run(self.storage, &mut |progress| {
@@ -171,8 +174,8 @@ mod tests {
     use crate::controller::layouts::tests::with_partitions;
     use crate::controller::registry::tests::register;
     use crate::controller::repartition::tests::{KEYS, begin, content_of};
-    use crate::storage::leases;
     use crate::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
+    use crate::storage::{leases, rows};
 
     /// So little at a time that there is a commit to stop at everywhere.
     const LIMITS: MoveLimits = MoveLimits {
@@ -239,5 +242,34 @@ mod tests {
                 assert!(stops > 10, "{stops}");
             }
         }
+    }
+
+    /// The deployment that is about to be registered may never be, and its number be given to
+    /// another one.
+    #[test]
+    fn what_finishes_a_recorded_move_is_of_the_deployment_in_force() {
+        let storage = MemoryStorage::new();
+        register(&storage, "a", &with_partitions(2));
+        let before = Registration::draft(&storage, "a", &with_partitions(2)).unwrap();
+        let producers = before.source("departures").to_vec();
+        begin(&storage, &producers, before.computation("delays"));
+        let recorded = Registration::draft(&storage, "a", &with_partitions(4)).unwrap();
+        recorded.commit(&storage).unwrap();
+
+        let next = Registration::draft(&storage, "a", &with_partitions(3)).unwrap();
+        let mut observe = |_: &LayoutMove| {};
+        let mut mover = LayoutMover::new(&storage, &next, &mut observe);
+        let deployments = |partitions: &[PartitionId]| -> Vec<u64> {
+            let records = partitions.iter().map(|partition| {
+                let head = storage.head(*partition).unwrap();
+                rows::read_epoch_record(&storage, *partition, head.epoch).unwrap()
+            });
+            records.map(|record| record.unwrap().deployment).collect()
+        };
+        mover.finish_recorded().unwrap();
+        assert_eq!(deployments(recorded.computation("delays")), [2; 4]);
+        next.commit(&storage).unwrap();
+        mover.carry_out().unwrap();
+        assert_eq!(deployments(next.computation("delays")), [3; 3]);
     }
 }

@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::controller::registry::{
-    KnownNodes, LAYOUTS, Registration, RegistryError, encode, node_key,
-};
+use crate::controller::registry::rows::{KnownNodes, LAYOUTS, encode, node_key};
+use crate::controller::registry::{Registration, RegistryError};
 use crate::storage::{CatalogChange, Storage, StorageError};
 use crate::types::ids::PartitionId;
 
@@ -94,7 +93,7 @@ impl Registration {
     ///
     /// When it never was.
     pub fn layout_in_force(&self, name: &str) -> &[PartitionId] {
-        &self.nodes.computations[name].partitions
+        &self.now.nodes.computations[name].last.partitions
     }
 
     /// The layouts that a computation had before the one in force, oldest first.
@@ -107,14 +106,14 @@ impl Registration {
     /// [`Registration::commit`].
     pub fn unfinished_moves(&self) -> Vec<RecordedMove> {
         recorded_moves(&self.known_layouts, |name| {
-            &self.known.computations[name].partitions
+            &self.known.nodes.computations[name].last.partitions
         })
     }
 
     /// Moves that [`Registration::commit`] records. They must be finished before a job runs.
     pub fn begun_moves(&self) -> Vec<RecordedMove> {
         recorded_moves(&self.layouts, |name| {
-            &self.nodes.computations[name].partitions
+            &self.now.nodes.computations[name].last.partitions
         })
     }
 
@@ -182,9 +181,10 @@ pub(super) fn layouts_from_now_on(
         layouts.is_moving = false;
     }
     for (name, was) in &known.computations {
-        if nodes.computations[name].partitions != was.partitions && !was.partitions.is_empty() {
+        let was = &was.last.partitions;
+        if nodes.computations[name].last.partitions != *was && !was.is_empty() {
             let layouts = from_now_on.entry(name.clone()).or_default();
-            layouts.replace(was.partitions.clone());
+            layouts.replace(was.clone());
             let count = layouts.partitions().count();
             if count > RETIRING_PARTITIONS_MAX {
                 return Err(RegistryError::TooManyRetiring {

@@ -9,7 +9,6 @@ use crate::controller::registry::Registration;
 use crate::controller::retiring::RetiringWriters;
 use crate::controller::sources::OpenSources;
 use crate::controller::wiring::{NodePlaces, Wiring};
-use crate::engine::state::STATE_CACHE_BYTES_MAX;
 use crate::guest::{GuestError, GuestRuntime};
 use crate::sink;
 use crate::source::SourceError;
@@ -17,7 +16,7 @@ use crate::storage::{Storage, StorageError, leases, rows};
 use crate::types::ids::{LaneId, PartitionId};
 use crate::types::lease::Lease;
 use crate::types::pipeline::{Pipeline, SinkConnector};
-use crate::worker::plan::{InputPlan, JobPlan, NodePlan, PartitionPlace, SinkPlan};
+use crate::worker::plan::{InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan};
 
 /// A job could not be planned.
 #[derive(Debug, thiserror::Error)]
@@ -175,13 +174,21 @@ impl<'a> Planner<'a> {
             lease,
             deployment: self.registration.deployment(),
             limits: self.pipeline.epoch,
-            state_cache_bytes_max: STATE_CACHE_BYTES_MAX,
+            memory: JobMemory::share_of(self.job_count()),
             input,
             transform,
             maps,
             streams: wiring.streams_written(shape),
             sinks,
         })
+    }
+
+    /// How many jobs the run has that may hold much: one for each partition in force.
+    fn job_count(&self) -> usize {
+        let shapes = self.wiring.shapes().iter();
+        shapes
+            .map(|shape| self.wiring.partitions(&shape.head).len())
+            .sum()
     }
 
     fn node(&self, name: &str, places: NodePlaces) -> Result<NodePlan, PlacementError> {

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::controller::registry::{Intent, decode, encode};
+use crate::controller::registry::Intent;
+use crate::controller::registry::rows::{decode, encode};
 use crate::storage::leases::{Counter, allocate};
 use crate::storage::{Storage, StorageError, keys};
 use crate::types::ids::PartitionId;

@@ -65,25 +65,10 @@ impl KeptChunks {
         self.epochs.is_empty()
     }
 
-    /// The newest chunk's epoch.
-    pub fn newest(&self) -> Option<EpochId> {
-        self.epochs.back().copied()
-    }
-
-    /// The chunks that may go once the reader has committed everything up to `covered`. They stay
-    /// in the list until [`KeptChunks::trimmed`]: the commit that removes them may be refused.
-    pub fn trimmable(&self, covered: EpochId) -> impl Iterator<Item = EpochId> {
-        self.epochs
-            .iter()
-            .copied()
-            .take_while(move |epoch| *epoch <= covered)
-    }
-
-    /// The chunks up to `covered` are gone.
-    pub fn trimmed(&mut self, covered: EpochId) {
-        while self.epochs.front().is_some_and(|epoch| *epoch <= covered) {
-            self.epochs.pop_front();
-        }
+    /// Takes out the chunks that may go once the reader has committed everything up to `covered`.
+    /// Should the commit that removes them be refused, the list goes with its job.
+    pub fn take_covered(&mut self, covered: EpochId) -> impl Iterator<Item = EpochId> {
+        std::iter::from_fn(move || self.epochs.pop_front_if(|epoch| *epoch <= covered))
     }
 }
 
@@ -125,9 +110,8 @@ mod tests {
     fn only_covered_chunks_are_trimmed() {
         let mut kept = KeptChunks::restored([EpochId(2), EpochId(5)]);
         kept.push(EpochId(9));
-        assert_eq!(kept.trimmable(EpochId(5)).count(), 2);
-        kept.trimmed(EpochId(5));
-        assert_eq!(kept.trimmable(EpochId(8)).count(), 0);
-        assert_eq!(kept.newest(), Some(EpochId(9)));
+        assert!(kept.take_covered(EpochId(5)).eq([EpochId(2), EpochId(5)]));
+        assert_eq!(kept.take_covered(EpochId(8)).count(), 0);
+        assert!(!kept.is_empty());
     }
 }

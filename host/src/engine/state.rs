@@ -17,10 +17,6 @@ use crate::types::epoch::StateChanges;
 use crate::types::key::key_hash;
 use crate::types::small_bytes::SmallBytes;
 
-/// How many bytes of states a job keeps in memory, where nothing else is said; those read least
-/// recently go first.
-pub const STATE_CACHE_BYTES_MAX: usize = 64 << 20;
-
 /// About what a key costs beside bytes that do not lie in place: itself, its place in the table.
 const KEY_OVERHEAD_BYTES: usize = size_of::<CachedKey>() + 8;
 
@@ -74,7 +70,8 @@ impl BatchSlots {
 }
 
 impl StateCache {
-    /// A cache for the declared states.
+    /// A cache for the declared states that keeps about so many bytes between epochs; what was read least
+    /// recently goes first.
     pub fn new(names: Vec<String>, size_bytes_max: usize) -> StateCache {
         StateCache {
             changed: vec![Vec::new(); names.len()],

@@ -32,14 +32,6 @@ impl Sink for FileSink {
             false => Sealed::Append(std::mem::take(&mut self.lines)),
         })
     }
-
-    fn abort(&mut self) {
-        self.lines.clear();
-    }
-
-    fn pending_bytes(&self) -> usize {
-        self.lines.len()
-    }
 }
 
 /// Appends the payload and a line end.
@@ -74,22 +66,11 @@ mod tests {
         for (index, payload) in [&b"a"[..], b"", b"\xff\r"].into_iter().enumerate() {
             sink.add(message(index as u32, payload)).unwrap();
         }
-        assert_eq!(sink.pending_bytes(), 6);
         assert_eq!(
             sink.seal().unwrap(),
             Sealed::Append(b"a\n\n\xff\r\n".to_vec())
         );
-        assert_eq!(sink.pending_bytes(), 0);
         assert_eq!(sink.seal().unwrap(), Sealed::Nothing);
-    }
-
-    #[test]
-    fn an_aborted_epoch_leaves_nothing() {
-        let mut sink = FileSink::new();
-        sink.add(message(0, b"a")).unwrap();
-        sink.abort();
-        sink.add(message(0, b"b")).unwrap();
-        assert_eq!(sink.seal().unwrap(), Sealed::Append(b"b\n".to_vec()));
     }
 
     #[test]

@@ -31,7 +31,8 @@ pub trait Sink: Send {
     ///
     /// # Errors
     ///
-    /// When the sink can't carry the message. The epoch must then be aborted.
+    /// When the sink can't carry the message. The epoch must not be committed, and the sink goes with its
+    /// job.
     fn add(&mut self, message: SinkMessage<'_>) -> Result<(), SinkError>;
 
     /// Ends the epoch: answers what must be committed with it. Nothing of the epoch is left behind
@@ -41,12 +42,6 @@ pub trait Sink: Send {
     ///
     /// When the sink acts before the commit and could not. The epoch must not be committed.
     fn seal(&mut self) -> Result<Sealed, SinkError>;
-
-    /// Forgets the open epoch's messages.
-    fn abort(&mut self);
-
-    /// How much the open epoch holds here, in bytes: a reason to seal it.
-    fn pending_bytes(&self) -> usize;
 }
 
 /// A message on its way out.

@@ -147,7 +147,9 @@ pub struct SourceProgress {
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The file could not be opened.
-    #[error("failed to open {}", .path.display())]
+    #[error(
+        "failed to open {}; see that it is there and may be read, or name another file", .path.display()
+    )]
     Open {
         /// The file.
         path: PathBuf,
@@ -213,7 +215,9 @@ pub enum SourceError {
         now: String,
     },
     /// A stored position can't be decoded: it was written by another release, or is damaged.
-    #[error("the stored position in {} can't be decoded: {finding}", .path.display())]
+    #[error(
+        "the stored position in {} can't be decoded: {finding}; run the release that wrote it, restore the data directory from a backup, or start afresh in another one", .path.display()
+    )]
     UndecodablePosition {
         /// The file.
         path: PathBuf,

@@ -93,13 +93,6 @@ impl MemoryStorage {
         }
     }
 
-    /// Empty storage whose epochs meet the faults of `plan`.
-    pub fn with_faults(plan: FaultPlan) -> MemoryStorage {
-        let storage = MemoryStorage::new();
-        storage.set_faults(Some(plan));
-        storage
-    }
-
     /// Replaces the plan; `None`: no faults from here on.
     pub fn set_faults(&self, plan: Option<FaultPlan>) {
         self.lock().plan = plan;

@@ -393,7 +393,9 @@ pub enum StorageError {
         finding: String,
     },
     /// A catalog change touches what it must not, or is too large. Nothing of it was written.
-    #[error("catalog row {key} can't be written: {finding}")]
+    #[error(
+        "catalog row {key} can't be written: {finding}; nothing was changed; this is a defect of tidelock, please report it with its log"
+    )]
     CatalogRow {
         /// The row's key, printable.
         key: String,
@@ -488,10 +490,7 @@ pub(crate) fn check_catalog_change(change: &CatalogChange) -> Result<(), Storage
                 key.len()
             )
         } else if value_len > CATALOG_VALUE_BYTES_MAX {
-            format!(
-                "the value is {value_len} bytes long, at most {CATALOG_VALUE_BYTES_MAX} fit; \
-                 spread it over several rows"
-            )
+            format!("the value is {value_len} bytes long, at most {CATALOG_VALUE_BYTES_MAX} fit")
         } else {
             continue;
         };

@@ -40,11 +40,16 @@ mod tests {
 
     #[test]
     fn the_hash_is_the_same_for_ever() {
+        // By another implementation. The algorithm has a case of its own for each of these lengths.
+        let long: Vec<u8> = (0..1_000_u32).map(|at| (at % 251) as u8).collect();
+        let up_to = |length: usize| -> Vec<u8> { (0..=u8::MAX).take(length).collect() };
         assert_eq!(key_hash(b""), 0x2d06_8005_38d3_94c2);
-        assert_eq!(
-            key_hash(b"UA@EWR"),
-            xxhash_rust::xxh3::xxh3_64_with_seed(b"UA@EWR", 0)
-        );
+        assert_eq!(key_hash(b"a"), 0xe6c6_32b6_1e96_4e1f);
+        assert_eq!(key_hash(b"UA@EWR"), 0x31d3_637c_5c35_2df8);
+        assert_eq!(key_hash(b"user-00000042"), 0xee20_d8bd_4a80_6619);
+        assert_eq!(key_hash(&up_to(100)), 0x004e_4f92_1a64_bd1c);
+        assert_eq!(key_hash(&up_to(200)), 0xf42a_8864_feaf_0703);
+        assert_eq!(key_hash(&long), 0x33ef_703f_b2b2_0ed1);
     }
 
     #[test]

@@ -82,15 +82,12 @@ impl Chain {
         maps: Vec<NodePlan>,
         streams: &[StreamPlan],
         limits: EpochLimits,
-        state_cache_bytes_max: usize,
+        state_cache_bytes: usize,
     ) -> Chain {
         let with_states = |plan: NodePlan| {
             let declared = &plan.computation.description().states;
             let names = declared.iter().map(|state| state.name.clone()).collect();
-            (
-                Node::new(plan),
-                StateCache::new(names, state_cache_bytes_max),
-            )
+            (Node::new(plan), StateCache::new(names, state_cache_bytes))
         };
         Chain {
             transform: transform.map(with_states),

@@ -54,7 +54,9 @@ pub enum JobError {
         source: SinkError,
     },
     /// The job may not commit any more, or not this epoch.
-    #[error("the epoch was refused; nothing of it is visible")]
+    #[error(
+        "the epoch was refused, nothing of it is visible; run the pipeline again to go on from the last committed epoch, and see that nothing else runs it meanwhile"
+    )]
     Refused(#[source] Refusal),
     /// The store could not tell whether the epoch was committed; the next run finds out.
     #[error(
@@ -69,6 +71,11 @@ pub enum JobError {
     /// The store failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// The machine would not give the job a thread.
+    #[error(
+        "the job got no thread; raise the limit on processes and threads (ulimit -u), or use fewer partitions"
+    )]
+    NotStarted(#[source] std::io::Error),
     /// The job's thread panicked: a defect of the host.
     #[error(
         "the job's thread panicked: {message}; this is a defect of tidelock, please report it with its log"

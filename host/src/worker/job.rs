@@ -22,6 +22,7 @@ use crate::types::key::key_hash;
 use crate::types::lease::Lease;
 use crate::types::pipeline::EpochLimits;
 use crate::types::timestamp_runs::TimestampRuns;
+use crate::worker::announced::JobContext;
 use crate::worker::board::LaneBoard;
 use crate::worker::chain::{Chain, ChainError};
 use crate::worker::error::JobError;
@@ -30,8 +31,8 @@ use crate::worker::input::lane::LaneCoverage;
 use crate::worker::input::lanes::LanesInput;
 use crate::worker::input::source::SourceInput;
 use crate::worker::output::LanesOutput;
-use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, SourcePlan, StreamPlan};
-use crate::worker::progress::{EpochCounts, JobIdentity, JobProgress, RunProgress};
+use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, StreamPlan};
+use crate::worker::progress::{EpochCounts, JobIdentity, JobProgress};
 use crate::worker::turns::SourceTurn;
 
 /// One job, ready to run on a thread of its own.
@@ -86,63 +87,21 @@ pub enum JobEnd {
 /// What one step of a job came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobStep {
-    /// An epoch was committed; there may be more to do at once.
-    Committed,
+    /// An epoch was handed to storage, or seen to be committed; there may be more to do at once.
+    Advanced,
     /// Nothing to do until something changes on the board.
     Idle,
     /// The job has ended.
     Ended(JobEnd),
 }
 
-/// What the jobs of one run share.
-#[derive(Clone)]
-pub struct JobContext {
-    /// Where epochs are committed.
-    pub storage: Arc<dyn Storage>,
-    /// What jobs tell each other about lanes.
-    pub board: Arc<LaneBoard>,
-    /// What the jobs say of themselves, for those who watch.
-    pub progress: RunProgress,
-    /// The time of day, for what a transform creates.
-    pub clock: Arc<dyn Clock>,
-}
-
-/// A job whose lanes are on the board and whose input is not open yet. All jobs of a run are
-/// announced before the first one is opened, so that every reader finds its lanes.
-pub struct AnnouncedJob {
-    plan: JobPlan,
-    output: LanesOutput,
-    context: JobContext,
-}
-
-impl AnnouncedJob {
-    /// Puts the lanes that the job writes on the board.
-    ///
-    /// # Errors
-    ///
-    /// When storage fails.
-    pub fn announce(plan: JobPlan, context: JobContext) -> Result<AnnouncedJob, StorageError> {
-        if let InputPlan::Source(SourcePlan {
-            turn: Some(turn), ..
-        }) = &plan.input
-        {
-            context.board.turns().join(turn);
-        }
-        let output = LanesOutput::announce(&plan, &*context.storage, &context.board)?;
-        Ok(AnnouncedJob {
-            plan,
-            output,
-            context,
-        })
-    }
-
-    /// Opens the input at its committed position.
-    ///
-    /// # Errors
-    ///
-    /// When storage fails.
-    pub fn open(self) -> Result<Job, StorageError> {
-        let (plan, context) = (self.plan, self.context);
+impl Job {
+    /// Opens an announced job's input at its committed position.
+    pub(super) fn open(
+        plan: JobPlan,
+        output: LanesOutput,
+        context: JobContext,
+    ) -> Result<Job, StorageError> {
         let head = context.storage.head(plan.lease.partition)?;
         let record = rows::read_epoch_record(&*context.storage, plan.lease.partition, head.epoch)?;
         tracing::debug!(job = plan.name, head = %head.epoch, "job opened");
@@ -155,9 +114,12 @@ impl AnnouncedJob {
                 turn = source.turn;
                 JobInput::Source(SourceInput::new(source.described, source.source, position))
             }
-            InputPlan::Lanes(lanes) => {
-                JobInput::Lanes(LanesInput::open(&lanes, &*context.storage, &context.board)?)
-            }
+            InputPlan::Lanes(lanes) => JobInput::Lanes(LanesInput::open(
+                &lanes,
+                plan.memory.read_ahead_bytes,
+                &*context.storage,
+                &context.board,
+            )?),
         };
         let source = match &input {
             JobInput::Source(source) => Some(source.progress()),
@@ -176,7 +138,7 @@ impl AnnouncedJob {
                 plan.maps,
                 &plan.streams,
                 plan.limits,
-                plan.state_cache_bytes_max,
+                plan.memory.state_cache_bytes,
             ),
             progress: context.progress.job_opened(job, source),
             name: plan.name,
@@ -185,7 +147,7 @@ impl AnnouncedJob {
             input,
             streams: plan.streams,
             sinks: plan.sinks,
-            output: self.output,
+            output,
             submitted: None,
             storage: context.storage,
             board: context.board,
@@ -195,9 +157,7 @@ impl AnnouncedJob {
             source_error: None,
         })
     }
-}
 
-impl Job {
     /// Takes step after step on the caller's thread until the job ends.
     ///
     /// # Errors
@@ -212,7 +172,7 @@ impl Job {
         loop {
             let version = self.board.version();
             match self.step()? {
-                JobStep::Committed => {}
+                JobStep::Advanced => {}
                 JobStep::Idle => self.board.wait_past(version),
                 JobStep::Ended(end) => return Ok(end),
             }
@@ -241,7 +201,7 @@ impl Job {
         }
         if epoch.input_rows() > 0 {
             self.submit(epoch)?;
-            return Ok(JobStep::Committed);
+            return Ok(JobStep::Advanced);
         }
         if self.submitted.is_some() {
             return self.settle_or_idle();
@@ -286,7 +246,10 @@ impl Job {
             let room = room.at_most_rows(self.chain.suggested_rows());
             let input = match &mut self.input {
                 JobInput::Source(source) => match source.next(room) {
-                    Ok(input) => input,
+                    Ok(input) => {
+                        self.source_error = None;
+                        input
+                    }
                     Err(error) => {
                         self.source_error = Some(error);
                         return Ok(());
@@ -383,9 +346,11 @@ impl Job {
     /// Hands the epoch to storage, as soon as the one before it is committed.
     fn submit(&mut self, epoch: OpenEpoch) -> Result<(), JobError> {
         let input_messages = epoch.input_rows() as u64;
-        let (parts, coverage) = self.seal_parts()?;
-        let commit = epoch.seal(parts);
+        let sealed = self.seal_parts();
+        // If that one is not decided, it is why, whatever else went wrong.
         self.settle()?;
+        let (parts, coverage) = sealed?;
+        let commit = epoch.seal(parts);
         let counts = EpochCounts {
             input_messages,
             output_messages: commit.record.output_count,
@@ -511,7 +476,7 @@ impl Job {
             return Ok(JobStep::Idle);
         }
         self.settle()?;
-        Ok(JobStep::Committed)
+        Ok(JobStep::Advanced)
     }
 
     fn input_is_ended(&self) -> bool {

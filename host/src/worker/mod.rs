@@ -1,6 +1,7 @@
 //! Runs the jobs that this process holds leases for, each on a thread of its own: guests burn CPU
 //! and never run inside an asynchronous task.
 
+pub mod announced;
 pub mod board;
 pub mod chain;
 pub mod channel;
@@ -20,9 +21,10 @@ use std::thread;
 use crate::clock::Clock;
 use crate::storage::{Storage, StorageError};
 use crate::types::pipeline::LaneLimits;
+use crate::worker::announced::{AnnouncedJob, JobContext};
 use crate::worker::board::LaneBoard;
 use crate::worker::error::JobError;
-use crate::worker::job::{AnnouncedJob, Job, JobContext, JobEnd};
+use crate::worker::job::{Job, JobEnd};
 use crate::worker::plan::JobPlan;
 use crate::worker::progress::RunProgress;
 
@@ -110,6 +112,10 @@ impl Worker {
                             others.leave_running = end.is_ok();
                             end
                         });
+                    if thread.is_err() {
+                        // Others would wait for it for ever.
+                        board.stop();
+                    }
                     (name, thread)
                 })
                 .collect();
@@ -119,9 +125,7 @@ impl Worker {
                     let end = match thread.map(thread::ScopedJoinHandle::join) {
                         Ok(Ok(end)) => end,
                         Ok(Err(panic)) => Err(panicked(&*panic)),
-                        Err(error) => Err(JobError::Panicked {
-                            message: format!("could not start: {error}"),
-                        }),
+                        Err(error) => Err(JobError::NotStarted(error)),
                     };
                     (name, end)
                 })

@@ -78,7 +78,7 @@ impl LanesOutput {
         self.lanes.iter().map(|lane| lane.id)
     }
 
-    /// How many transforms read a stream of the job.
+    /// Whether any transform reads a stream of the job.
     pub(super) fn is_read(&self, stream: usize) -> bool {
         !self.routes[stream].is_empty()
     }
@@ -106,8 +106,7 @@ impl LanesOutput {
                 lane: lane.id,
                 epoch,
             };
-            trims.extend(lane.kept.trimmable(covered).map(trim));
-            lane.kept.trimmed(covered);
+            trims.extend(lane.kept.take_covered(covered).map(trim));
         }
         trims
     }

@@ -23,8 +23,8 @@ pub struct JobPlan {
     pub deployment: u64,
     /// How large epochs and batches may grow.
     pub limits: EpochLimits,
-    /// How many bytes of states it keeps in memory between epochs.
-    pub state_cache_bytes_max: usize,
+    /// How much it may keep in memory.
+    pub memory: JobMemory,
     /// Where its items come from.
     pub input: InputPlan,
     /// The transform, unless the job reads a source.
@@ -35,6 +35,43 @@ pub struct JobPlan {
     pub streams: Vec<StreamPlan>,
     /// The sinks that the job feeds.
     pub sinks: Vec<SinkPlan>,
+}
+
+/// How much a job may keep in memory, beside the epochs that it works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JobMemory {
+    /// Bytes of states between two epochs: 64 MiB, or an equal share of 1 GiB where a run has many
+    /// jobs.
+    pub state_cache_bytes: usize,
+    /// Bytes of messages read ahead from storage, all its lanes together: 64 MiB, or an equal share
+    /// of 512 MiB. Of each lane one chunk is read whatever its size.
+    pub read_ahead_bytes: usize,
+}
+
+impl JobMemory {
+    /// The most that all jobs of a run keep of states together.
+    const STATE_CACHES_BYTES_MAX: usize = 1 << 30;
+    /// The most that all jobs of a run read ahead together.
+    const READ_AHEADS_BYTES_MAX: usize = 512 << 20;
+
+    /// What one of `jobs` jobs of a run may keep.
+    pub fn share_of(jobs: usize) -> JobMemory {
+        let jobs = jobs.max(1);
+        let whole = JobMemory::default();
+        JobMemory {
+            state_cache_bytes: (whole.state_cache_bytes).min(Self::STATE_CACHES_BYTES_MAX / jobs),
+            read_ahead_bytes: (whole.read_ahead_bytes).min(Self::READ_AHEADS_BYTES_MAX / jobs),
+        }
+    }
+}
+
+impl Default for JobMemory {
+    fn default() -> JobMemory {
+        JobMemory {
+            state_cache_bytes: 64 << 20,
+            read_ahead_bytes: 64 << 20,
+        }
+    }
 }
 
 /// Which of the partitions of a source or transform.
@@ -167,7 +204,7 @@ impl JobPlan {
             lease,
             deployment,
             limits: EpochLimits::default(),
-            state_cache_bytes_max: 0,
+            memory: JobMemory::default(),
             input: InputPlan::Lanes(Vec::new()),
             transform: None,
             maps: Vec::new(),

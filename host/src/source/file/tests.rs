@@ -826,7 +826,7 @@ fn what_is_no_file_is_refused_and_never_waited_for() {
     );
     assert_eq!(
         refusal(Path::new("/nowhere/x")),
-        "failed to open /nowhere/x"
+        "failed to open /nowhere/x; see that it is there and may be read, or name another file"
     );
 }
 

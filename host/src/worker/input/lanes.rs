@@ -16,10 +16,6 @@ use crate::worker::input::ItemLocation;
 use crate::worker::input::lane::{LaneCoverage, LaneInput, LaneRun};
 use crate::worker::plan::LanePlan;
 
-/// How many bytes of messages a job reads from storage ahead, all its lanes together. Of each lane
-/// one chunk is read whatever its size.
-pub const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
-
 /// How many chunks of one lane are read from storage at a time.
 const READ_AHEAD_CHUNKS_MAX: usize = 1_024;
 
@@ -42,13 +38,15 @@ struct TakenRun {
 }
 
 impl LanesInput {
-    /// Reads on from the committed frontiers, and tells the lanes' writers where those stand.
+    /// Reads on from the committed frontiers, and tells the lanes' writers where those stand. Reads at
+    /// most `read_ahead_bytes` ahead from storage, and one chunk of each lane whatever its size.
     ///
     /// # Errors
     ///
     /// When storage fails.
     pub fn open(
         plans: &[LanePlan],
+        read_ahead_bytes: usize,
         storage: &dyn Storage,
         board: &LaneBoard,
     ) -> Result<LanesInput, StorageError> {
@@ -60,7 +58,7 @@ impl LanesInput {
         }
         let read_ahead = ChunkLimit {
             chunks: READ_AHEAD_CHUNKS_MAX,
-            bytes: READ_AHEAD_BYTES_MAX / plans.len().max(1),
+            bytes: read_ahead_bytes / plans.len().max(1),
         };
         let mut lanes = Vec::with_capacity(plans.len());
         for plan in plans {

@@ -106,7 +106,7 @@ impl Lanes {
     }
 
     fn open(&self, plans: &[LanePlan]) -> LanesInput {
-        LanesInput::open(plans, &self.storage, &self.board).unwrap()
+        LanesInput::open(plans, 1 << 20, &self.storage, &self.board).unwrap()
     }
 
     /// The payloads of the next batch, separated by blanks.
