@@ -142,17 +142,17 @@ impl PipelineRows {
             rows.insert(node_key(pipeline, STREAM, name), encode(stream));
         }
         for (name, row) in &self.nodes.sources {
-            rows.extend(encode_document(node_key(pipeline, SOURCE, name), row));
+            rows.extend(encode_document(&node_key(pipeline, SOURCE, name), row));
         }
         for (name, row) in &self.nodes.computations {
-            rows.extend(encode_document(node_key(pipeline, COMPUTATION, name), row));
+            rows.extend(encode_document(&node_key(pipeline, COMPUTATION, name), row));
             for (state, version) in &row.last.states {
                 let key = node_key(pipeline, STATE, &format!("{name}/{state}"));
                 rows.insert(key, encode(version));
             }
         }
         for (name, row) in &self.nodes.sinks {
-            rows.extend(encode_document(node_key(pipeline, SINK, name), row));
+            rows.extend(encode_document(&node_key(pipeline, SINK, name), row));
         }
         rows
     }
@@ -231,11 +231,11 @@ pub(in crate::controller) fn decode<T: DeserializeOwned>(
 
 /// A document cut into rows: the first one has the key `key`, those behind it that key, a zero byte
 /// and their number.
-fn encode_document<T: Serialize>(key: Vec<u8>, document: &T) -> Vec<StoredRow> {
+fn encode_document<T: Serialize>(key: &[u8], document: &T) -> Vec<StoredRow> {
     let bytes = to_bytes(document);
     let pieces = (0_u32..).zip(bytes.chunks(PIECE_BYTES_MAX));
     let rows = pieces.map(|(number, piece)| {
-        let mut key = key.clone();
+        let mut key = key.to_vec();
         if number > 0 {
             key.push(0);
             key.extend(number.to_be_bytes());
