@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
+use tidelock::storage::scan::ScanLimit;
 use tidelock::storage::{
     CatalogChange, CatalogOutcome, CommitTicket, Storage, StorageError, StoredRow,
 };
@@ -64,7 +65,12 @@ impl Storage for BrokenStorage {
         self.honest.get_many(keys)
     }
 
-    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Vec<StoredRow>, StorageError> {
+    fn scan(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        limit: ScanLimit,
+    ) -> Result<Vec<StoredRow>, StorageError> {
         self.honest.scan(start, end, limit)
     }
 

@@ -15,6 +15,7 @@ use tidelock::sink::file::FileSink;
 use tidelock::source::{OnChange, open};
 use tidelock::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
 use tidelock::storage::rows::{self, ChunkLimit};
+use tidelock::storage::scan::ScanLimit;
 use tidelock::storage::{Refusal, Storage, leases};
 use tidelock::types::batch::Timestamp;
 use tidelock::types::epoch::{ChunkMessages, EpochCommit, FrontierAdvance};
@@ -257,7 +258,7 @@ impl Jobs {
     fn written(&self) -> Written {
         let storage = &*self.storage;
         let states = STATES.map(|state| {
-            let page = rows::scan_states(storage, TRANSFORM, state, b"", 1_000);
+            let page = rows::scan_states(storage, TRANSFORM, state, b"", ScanLimit::rows(1_000));
             page.expect("states can be read").rows
         });
         let file = storage

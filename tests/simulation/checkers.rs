@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use guest_behaviours::trace;
 use tidelock::storage::rows;
+use tidelock::storage::scan::ScanLimit;
 use tidelock::types::epoch::EpochCommit;
 use tidelock::types::ids::{PartitionId, SinkFileId};
 
@@ -227,7 +228,13 @@ impl Evidence<'_> {
         for (at, state) in trace::STATES.into_iter().enumerate() {
             let mut stored: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
             for partition in self.layouts.partitions(shape) {
-                let page = rows::scan_states(self.storage, partition, state, b"", STATES_MAX);
+                let page = rows::scan_states(
+                    self.storage,
+                    partition,
+                    state,
+                    b"",
+                    ScanLimit::rows(STATES_MAX),
+                );
                 let page = page.expect("the store is sound between two runs");
                 for (key, value) in page.rows {
                     let owns = self.layouts.place(partition).owns(&key);

@@ -349,10 +349,12 @@ fn memory(random: &mut Random) -> JobMemory {
 
 /// Moves of a few rows at a time, so that there are many moments at which they can stop.
 fn move_limits(random: &mut Random) -> MoveLimits {
+    let commit_bytes = random.within(1..=2_000);
     MoveLimits {
-        commit_bytes: random.within(1..=2_000),
+        commit_bytes,
         commit_rows: random.within(1..=40),
         page_rows: random.within(1..=5),
+        page_bytes: commit_bytes,
     }
 }
 

@@ -331,6 +331,7 @@ fn chunks_alone(commit: EpochCommit) -> EpochCommit {
         source_position: None,
         frontiers: Vec::new(),
         dropped_frontiers: Vec::new(),
+        dropped_records: Vec::new(),
         states: Vec::new(),
         trims: Vec::new(),
         appends: Vec::new(),

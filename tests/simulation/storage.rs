@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidelock::clock::Clock as _;
 use tidelock::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
+use tidelock::storage::scan::ScanLimit;
 use tidelock::storage::{
     CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, Refusal, Storage, StorageError,
     StoredRow, keys, leases,
@@ -387,19 +388,24 @@ impl Storage for SimulatedStorage {
         Ok(values)
     }
 
-    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Vec<StoredRow>, StorageError> {
+    fn scan(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        limit: ScanLimit,
+    ) -> Result<Vec<StoredRow>, StorageError> {
         self.read()?;
         if let Some((Mutation::GapSkipped, _)) = self.mutation
             && reads_on_in_a_lane(start)
         {
-            let mut rows = self.memory.scan(start, end, usize::MAX)?;
+            let mut rows = self.memory.scan(start, end, ScanLimit::rows(usize::MAX))?;
             return Ok(rows.pop().into_iter().collect());
         }
         let mut rows = self.memory.scan(start, end, limit)?;
         if let Some((Mutation::StateNotMoved, _)) = self.mutation
             && self.is_starting()
             && start.first() == Some(&keys::STATE)
-            && limit > 1
+            && limit.rows > 1
         {
             rows.truncate(rows.len().saturating_sub(1));
         }

@@ -182,6 +182,7 @@ mod tests {
         commit_bytes: 1 << 20,
         commit_rows: 25,
         page_rows: 10,
+        page_bytes: 1 << 20,
     };
 
     /// What a start does before its jobs are opened, with `count` partitions.

@@ -195,6 +195,7 @@ impl OpenEpoch {
             source_position: parts.source_position,
             frontiers: parts.frontiers,
             dropped_frontiers: Vec::new(),
+            dropped_records: Vec::new(),
             states: parts.states,
             chunks: self
                 .chunks

@@ -85,15 +85,21 @@ pub fn for_each_row(commit: &EpochCommit, mut emit: impl FnMut(&[u8], NewValue<'
     for (key, value) in in_order(written.chain(trimmed)) {
         emit(&key, value);
     }
-    if commit.epoch.0 > EPOCH_RECORDS_MAX {
-        let oldest = EpochId(commit.epoch.0 - EPOCH_RECORDS_MAX);
-        emit(&keys::epoch_record(partition, oldest), NewValue::Gone);
-    }
     value.clear();
     value.push(FORMAT_VERSION);
     put_record(&mut value, &commit.record);
-    let key = keys::epoch_record(partition, commit.epoch);
-    emit(&key, NewValue::Bytes(&value));
+    let own = (commit.epoch, NewValue::Bytes(&value));
+    let too_old = (commit.epoch.0.checked_sub(EPOCH_RECORDS_MAX))
+        .filter(|oldest| *oldest > 0)
+        .map(EpochId);
+    let gone = too_old
+        .into_iter()
+        .chain(commit.dropped_records.iter().copied());
+    let records = std::iter::once(own).chain(gone.map(|epoch| (epoch, NewValue::Gone)));
+    let records = records.map(|(epoch, value)| (keys::epoch_record(partition, epoch), value));
+    for (key, value) in in_order(records) {
+        emit(&key, value);
+    }
 }
 
 /// Rows sorted by key; of two with one key the later one counts.
@@ -152,6 +158,13 @@ pub fn check_storable(commit: &EpochCommit) -> Result<(), StorageError> {
     {
         if lane.producer != commit.partition {
             return Err(unstorable(format!("lane {lane} has another producer")));
+        }
+    }
+    for epoch in &commit.dropped_records {
+        if *epoch > commit.epoch {
+            return Err(unstorable(format!(
+                "the record of epoch {epoch}, which is not made yet, would go"
+            )));
         }
     }
     for chunk in &commit.chunks {
@@ -706,6 +719,7 @@ pub(super) mod tests {
                 stream: StreamId(1),
                 reader: PartitionId(7),
             }],
+            dropped_records: vec![EpochId(3)],
             states: vec![
                 changes("count", &[("", ""), ("a", "1")]),
                 changes("worst", &[("a", "2")]),
@@ -814,6 +828,7 @@ pub(super) mod tests {
                 (keys::chunk(lane(9), EpochId(8)), false),
                 (keys::chunk(lane(9), EpochId(1_001)), true),
                 (keys::epoch_record(partition, EpochId(1)), false),
+                (keys::epoch_record(partition, EpochId(3)), false),
                 (keys::epoch_record(partition, EpochId(1_001)), true),
             ]
         );
@@ -876,6 +891,10 @@ pub(super) mod tests {
                 messages.indexes.push(9);
             },
             "do not agree",
+        );
+        check(
+            |commit| commit.dropped_records[0] = EpochId(1_002),
+            "the record of epoch e1002, which is not made yet",
         );
         check(
             |commit| commit.chunks[0].epoch = EpochId(1_002),

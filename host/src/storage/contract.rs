@@ -13,6 +13,7 @@ use std::sync::Arc;
 use crate::storage::codec::EPOCH_RECORDS_MAX;
 use crate::storage::leases::{self, Counter};
 use crate::storage::rows::{self, ChunkLimit};
+use crate::storage::scan::ScanLimit;
 use crate::storage::{
     CATALOG_VALUE_BYTES_MAX, CatalogChange, CatalogOutcome, CommitOutcome, Refusal, Storage,
     StorageError, keys,
@@ -57,6 +58,7 @@ macro_rules! storage_contract_tests {
             lanes_are_read_in_order_and_trimmed
             f3_chunks_stay_until_they_are_trimmed
             epoch_records_are_kept_for_the_last_thousand_epochs
+            an_epoch_drops_the_records_that_it_names
             an_epoch_that_cannot_be_stored_leaves_nothing
             a_catalog_change_is_whole_or_refused
             the_catalog_refuses_reserved_rows_and_large_values
@@ -176,7 +178,7 @@ fn everything(storage: &dyn Storage, partition: u64) -> (Head, usize) {
         .map(|prefix| {
             let start = [[prefix].as_slice(), &partition.0.to_be_bytes()].concat();
             storage
-                .scan(&start, &keys::prefix_end(&start), 1_000)
+                .scan(&start, &keys::prefix_end(&start), ScanLimit::rows(1_000))
                 .expect("the store works")
                 .len()
         })
@@ -507,25 +509,41 @@ pub fn reads_and_scans_see_every_decided_epoch(fixture: &Fixture) {
                 "{key} at {epoch}"
             );
         }
-        for limit in [1, 2, 3, 100] {
-            assert_eq!(
-                scan_all(storage, limit),
-                model,
-                "pages of {limit} at epoch {epoch}"
-            );
+        for (rows, bytes) in [
+            (1, 1_000),
+            (2, 1_000),
+            (3, 1_000),
+            (100, 1_000_000),
+            (100, 0),
+            (100, 60),
+        ] {
+            let limit = ScanLimit { rows, bytes };
+            let found = scan_all(storage, limit);
+            assert_eq!(found, model, "pages of {limit:?} at epoch {epoch}");
         }
     }
     assert!(!model.is_empty());
     assert_eq!(value_of(storage, 2, "k1").as_deref(), Some("neighbour"));
 }
 
-fn scan_all(storage: &dyn Storage, limit: usize) -> BTreeMap<String, String> {
+fn scan_all(storage: &dyn Storage, limit: ScanLimit) -> BTreeMap<String, String> {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the tests write text");
     let mut found = BTreeMap::new();
     let mut from = Vec::new();
     loop {
         let page = rows::scan_states(storage, PartitionId(1), "count", &from, limit).unwrap();
-        assert!(page.rows.len() <= limit && page.rows.is_sorted());
+        assert!(page.rows.len() <= limit.rows && page.rows.is_sorted());
+        // The last row is the one that reached the bytes. Its key has 15 bytes before ours, its
+        // value a version.
+        let sizes = page
+            .rows
+            .iter()
+            .map(|(key, value)| 15 + key.len() + 1 + value.len());
+        let all_but_last = sizes.rev().skip(1).sum::<usize>();
+        assert!(
+            all_but_last == 0 || all_but_last < limit.bytes,
+            "{all_but_last}"
+        );
         found.extend(
             page.rows
                 .into_iter()
@@ -657,6 +675,40 @@ pub fn epoch_records_are_kept_for_the_last_thousand_epochs(fixture: &Fixture) {
     let oldest = count - EPOCH_RECORDS_MAX + 1;
     assert_eq!(record(oldest).unwrap().unwrap().input_count, oldest);
     assert_eq!(record(count).unwrap().unwrap().input_count, count);
+}
+
+/// The last epoch of a partition may take all records with it, its own too; heads and neighbours
+/// stay.
+pub fn an_epoch_drops_the_records_that_it_names(fixture: &Fixture) {
+    let storage = &*fixture.storage;
+    let (lease, neighbour) = (grant(storage, 1), grant(storage, 2));
+    for epoch in 1..=3 {
+        commit(storage, lease, commit_of(lease, epoch));
+        commit(storage, neighbour, commit_of(neighbour, epoch));
+    }
+    let kept = |partition| rows::epoch_records_kept(storage, PartitionId(partition)).unwrap();
+    assert_eq!(kept(1), [1, 2, 3].map(EpochId));
+    let some = EpochCommit {
+        dropped_records: vec![EpochId(2)],
+        ..commit_of(lease, 4)
+    };
+    commit(storage, lease, some);
+    assert_eq!(kept(1), [1, 3, 4].map(EpochId));
+    storage.settle().unwrap();
+    let all = EpochCommit {
+        dropped_records: [1, 3, 4, 5].map(EpochId).to_vec(),
+        ..commit_of(lease, 5)
+    };
+    let head = commit(storage, lease, all);
+    for _settled in [false, true] {
+        assert_eq!(kept(1), []);
+        assert_eq!(kept(2), [1, 2, 3].map(EpochId));
+        assert_eq!(storage.head(PartitionId(1)).unwrap(), head);
+        storage.settle().unwrap();
+    }
+    let next = commit(storage, lease, commit_of(lease, 6));
+    assert_eq!(next.epoch, EpochId(6));
+    assert_eq!(kept(1), [EpochId(6)]);
 }
 
 /// Rule 10.

@@ -143,6 +143,7 @@ pub(super) fn entry_size_bound(commit: &EpochCommit) -> usize {
         + appends
         + 48 * commit.frontiers.len()
         + 24 * commit.dropped_frontiers.len()
+        + 8 * commit.dropped_records.len()
         + 40 * commit.trims.len()
 }
 
@@ -160,6 +161,10 @@ fn put_body(buffer: &mut Vec<u8>, commit: &EpochCommit) {
     put_u32(buffer, len_u32(commit.dropped_frontiers.len()));
     for lane in &commit.dropped_frontiers {
         put_lane(buffer, *lane);
+    }
+    put_u32(buffer, len_u32(commit.dropped_records.len()));
+    for epoch in &commit.dropped_records {
+        put_u64(buffer, epoch.0);
     }
     put_u32(buffer, len_u32(commit.states.len()));
     for changes in &commit.states {
@@ -214,6 +219,7 @@ impl Fields<'_> {
                 })
             })?,
             dropped_frontiers: self.many(24, Fields::lane)?,
+            dropped_records: self.many(8, |fields| Ok(EpochId(fields.u64()?)))?,
             states: self.many(16, Fields::state_changes)?,
             chunks: self.many(48, |fields| {
                 Ok(LaneChunk {

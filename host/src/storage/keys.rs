@@ -199,6 +199,18 @@ pub fn epoch_record(partition: PartitionId, epoch: EpochId) -> Vec<u8> {
     key(EPOCH_RECORD, [partition.0, epoch.0])
 }
 
+/// The range of keys of all epoch records of a partition.
+pub fn epoch_records_of(partition: PartitionId) -> (Vec<u8>, Vec<u8>) {
+    let start = key(EPOCH_RECORD, [partition.0]);
+    let end = prefix_end(&start);
+    (start, end)
+}
+
+/// The epoch of an epoch record's key.
+pub fn parse_epoch_record(key: &[u8]) -> Option<EpochId> {
+    (key.len() == 17 && key[0] == EPOCH_RECORD).then(|| EpochId(number_at(key, 9)))
+}
+
 /// Key of a sink file's committed length.
 pub fn sink_length(file: SinkFileId) -> Vec<u8> {
     key(SINK_LENGTH, [file.0])
@@ -348,6 +360,11 @@ mod tests {
         assert_eq!(parse_state_name(&of_state), Some("totals"));
         assert_eq!(parse_state_name(&chunk(lane(1, 2, 3), EpochId(4))), None);
         assert_eq!(owner(&store_id()), None);
+        let record = epoch_record(PartitionId(5), EpochId(9));
+        assert_eq!(parse_epoch_record(&record), Some(EpochId(9)));
+        let (start, end) = epoch_records_of(PartitionId(5));
+        assert!(start < record && record < end);
+        assert_eq!(parse_epoch_record(&applied(PartitionId(7))), None);
     }
 
     #[test]

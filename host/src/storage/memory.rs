@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::storage::codec::NewValue;
 use crate::storage::entry::EntryDraft;
 use crate::storage::leases::{self, Counter};
+use crate::storage::scan::{ScanLimit, ScanPage};
 use crate::storage::{
     CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, EpochName, Refusal, Storage,
     StorageError, StoredRow, check_catalog_change, codec, judge, keys,
@@ -224,14 +225,18 @@ impl State {
         head
     }
 
-    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Vec<StoredRow> {
+    fn scan(&self, start: &[u8], end: &[u8], limit: ScanLimit) -> Vec<StoredRow> {
+        let mut page = ScanPage::new(limit);
         if start >= end {
-            return Vec::new();
+            return page.into_rows();
         }
-        (self.rows.range(start.to_vec()..end.to_vec()))
-            .take(limit)
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect()
+        for (key, value) in self.rows.range(start.to_vec()..end.to_vec()) {
+            if page.is_full() {
+                break;
+            }
+            page.push(key.clone(), value.clone());
+        }
+        page.into_rows()
     }
 }
 
@@ -248,7 +253,12 @@ impl Storage for MemoryStorage {
             .collect())
     }
 
-    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Vec<StoredRow>, StorageError> {
+    fn scan(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        limit: ScanLimit,
+    ) -> Result<Vec<StoredRow>, StorageError> {
         Ok(self.running()?.scan(start, end, limit))
     }
 

@@ -42,10 +42,12 @@ pub mod keys;
 pub mod leases;
 pub mod memory;
 pub mod rows;
+pub mod scan;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
+use crate::storage::scan::ScanLimit;
 use crate::types::epoch::{EpochCommit, Head};
 use crate::types::ids::{EpochId, Generation, LeaseId, PartitionId, SinkFileId};
 use crate::types::lease::Lease;
@@ -56,6 +58,9 @@ pub const CATALOG_VALUE_BYTES_MAX: usize = 4_096;
 
 /// Longest key of a catalog row, in bytes.
 pub const CATALOG_KEY_BYTES_MAX: usize = 1_024;
+
+/// About how many bytes of rows a scan of keys holds at a time, in bytes.
+const KEY_SCAN_BYTES: usize = 1 << 20;
 
 /// A row as it is stored: key and value.
 pub type StoredRow = (Vec<u8>, Vec<u8>);
@@ -76,14 +81,19 @@ pub trait Storage: Send + Sync {
     /// When the store fails.
     fn get_many(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StorageError>;
 
-    /// Rows with `start <= key < end`, in the order of their keys, at most `limit`.
+    /// Rows with `start <= key < end`, in the order of their keys, as many as `limit` says.
     ///
     /// # Errors
     ///
     /// When the store fails.
-    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Vec<StoredRow>, StorageError>;
+    fn scan(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        limit: ScanLimit,
+    ) -> Result<Vec<StoredRow>, StorageError>;
 
-    /// The keys alone of such rows.
+    /// The keys alone of such rows, at most `limit`. Never holds many of their values.
     ///
     /// # Errors
     ///
@@ -94,8 +104,22 @@ pub trait Storage: Send + Sync {
         end: &[u8],
         limit: usize,
     ) -> Result<Vec<Vec<u8>>, StorageError> {
-        let rows = self.scan(start, end, limit)?;
-        Ok(rows.into_iter().map(|(key, _)| key).collect())
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        let mut start = start.to_vec();
+        while keys.len() < limit {
+            let page = ScanLimit {
+                rows: limit - keys.len(),
+                bytes: KEY_SCAN_BYTES,
+            };
+            let rows = self.scan(&start, end, page)?;
+            let Some((last, _)) = rows.last() else {
+                break;
+            };
+            // The least key behind another one is that key and a zero byte.
+            start = [last, [0].as_slice()].concat();
+            keys.extend(rows.into_iter().map(|(key, _)| key));
+        }
+        Ok(keys)
     }
 
     /// The partition's last decided epoch.

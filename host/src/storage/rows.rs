@@ -1,6 +1,7 @@
 //! Typed reads of what epochs wrote: states, positions, frontiers, chunks, records. Knows keys and
 //! values, and works over any [`Storage`]; it writes nothing.
 
+use crate::storage::scan::ScanLimit;
 use crate::storage::{Storage, StorageError, codec, keys};
 use crate::types::epoch::{ChunkMessages, EpochRecord, FrontierAdvance};
 use crate::types::ids::{EpochId, LaneId, PartitionId};
@@ -51,7 +52,7 @@ pub fn read_states(
         .collect()
 }
 
-/// At most `limit` rows of one named state from key `from` on.
+/// Rows of one named state from key `from` on, as many as `limit` says.
 ///
 /// # Errors
 ///
@@ -61,13 +62,17 @@ pub fn scan_states(
     partition: PartitionId,
     state: &str,
     from: &[u8],
-    limit: usize,
+    limit: ScanLimit,
 ) -> Result<StatePage, StorageError> {
     let mut prefix = Vec::new();
     keys::push_state_prefix(&mut prefix, partition, state);
     let start = keys::state(partition, state, from);
     let rows = storage.scan(&start, &keys::prefix_end(&prefix), limit)?;
-    let is_full = rows.len() == limit;
+    let size_bytes: usize = rows
+        .iter()
+        .map(|(key, value)| key.len() + value.len())
+        .sum();
+    let is_full = rows.len() >= limit.rows || size_bytes >= limit.bytes;
     let rows = (rows.into_iter())
         .map(|(mut key, value)| {
             key.drain(..prefix.len());
@@ -80,6 +85,28 @@ pub fn scan_states(
         .filter(|_| is_full)
         .map(|(key, _)| [key, [0].as_slice()].concat());
     Ok(StatePage { rows, next })
+}
+
+/// At most `limit` keys of one named state from key `from` on, in order. Fewer are the last ones.
+///
+/// # Errors
+///
+/// When the store fails.
+pub fn scan_state_keys(
+    storage: &dyn Storage,
+    partition: PartitionId,
+    state: &str,
+    from: &[u8],
+    limit: usize,
+) -> Result<Vec<Vec<u8>>, StorageError> {
+    let mut prefix = Vec::new();
+    keys::push_state_prefix(&mut prefix, partition, state);
+    let start = keys::state(partition, state, from);
+    let mut keys = storage.scan_keys(&start, &keys::prefix_end(&prefix), limit)?;
+    for key in &mut keys {
+        key.drain(..prefix.len());
+    }
+    Ok(keys)
 }
 
 /// The names of the states of which the partition has rows, in the order of their keys.
@@ -189,7 +216,7 @@ pub fn read_chunks(
     let mut size_bytes = 0;
     while chunks.len() < limit.chunks {
         // One at a time: a chunk may be as large as an epoch.
-        let Some((key, value)) = storage.scan(&start, &end, 1)?.pop() else {
+        let Some((key, value)) = storage.scan(&start, &end, ScanLimit::rows(1))?.pop() else {
             break;
         };
         let epoch = chunk_epoch(lane, &key)?;
@@ -284,6 +311,28 @@ pub fn read_epoch_record(
     (storage.get(&keys::epoch_record(partition, epoch))?)
         .map(|value| codec::decode_record(partition, epoch, &value))
         .transpose()
+}
+
+/// The epochs of the partition that have a record, in order: at most
+/// [`codec::EPOCH_RECORDS_MAX`].
+///
+/// # Errors
+///
+/// When the store fails.
+pub fn epoch_records_kept(
+    storage: &dyn Storage,
+    partition: PartitionId,
+) -> Result<Vec<EpochId>, StorageError> {
+    let (start, end) = keys::epoch_records_of(partition);
+    let keys = storage.scan_keys(&start, &end, codec::EPOCH_RECORDS_MAX as usize)?;
+    (keys.iter())
+        .map(|key| {
+            keys::parse_epoch_record(key).ok_or_else(|| StorageError::Undecodable {
+                what: format!("the key of an epoch record of partition {partition}"),
+                finding: format!("it has {} bytes", key.len()),
+            })
+        })
+        .collect()
 }
 
 fn chunks_end(lane: LaneId) -> Vec<u8> {

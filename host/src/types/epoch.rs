@@ -75,6 +75,9 @@ pub struct EpochCommit {
     pub frontiers: Vec<FrontierAdvance>,
     /// Lanes that the partition never reads again: their frontiers go.
     pub dropped_frontiers: Vec<LaneId>,
+    /// Epochs of the partition whose records go before their time, its own among them perhaps: what the
+    /// last epoch of a partition does that is about to be forgotten.
+    pub dropped_records: Vec<EpochId>,
     /// New state values: one item for each state that has any, names rising.
     pub states: Vec<StateChanges>,
     /// Messages for other partitions, one chunk for each lane that got any.
@@ -97,6 +100,7 @@ impl EpochCommit {
             source_position: None,
             frontiers: Vec::new(),
             dropped_frontiers: Vec::new(),
+            dropped_records: Vec::new(),
             states: Vec::new(),
             chunks: Vec::new(),
             trims: Vec::new(),

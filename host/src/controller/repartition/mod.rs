@@ -41,6 +41,9 @@ pub struct MoveLimits {
     pub commit_rows: usize,
     /// How many states are read at a time: 1,000, as many as a batch of a job has keys.
     pub page_rows: usize,
+    /// About how many bytes of states are read at a time: 1 MiB. A state is read whole, whatever its
+    /// size.
+    pub page_bytes: usize,
 }
 
 impl Default for MoveLimits {
@@ -49,6 +52,7 @@ impl Default for MoveLimits {
             commit_bytes: 8 << 20,
             commit_rows: 16_384,
             page_rows: 1_000,
+            page_bytes: 1 << 20,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::writer::{PartitionWriter, PendingEpochs, alignment};
 use super::{MoveLimits, Observer, Repartition, RepartitionError, RepartitionProgress};
+use crate::storage::scan::ScanLimit;
 use crate::storage::{Storage, StorageError, rows};
 use crate::types::column::Column;
 use crate::types::epoch::StateChanges;
@@ -137,7 +138,9 @@ impl HandOver<'_> {
     }
 }
 
-/// Removes the states and frontiers of a partition whose move is written down.
+/// Removes the states and frontiers of a partition whose move is written down; once nothing that it
+/// wrote waits for a reader, its epoch records as well. What stays then are its head and its lease, a
+/// row each, so that its number is never used again.
 ///
 /// # Errors
 ///
@@ -149,37 +152,33 @@ pub fn sweep(
     limits: &MoveLimits,
     observe: &mut Observer<'_>,
 ) -> Result<(), RepartitionError> {
-    if !keeps_rows(storage, partition)? {
+    let is_read = rows::lanes_kept(storage, partition)?.is_empty();
+    let has_records =
+        || Ok::<_, StorageError>(!rows::epoch_records_kept(storage, partition)?.is_empty());
+    if !keeps_rows(storage, partition)? && !(is_read && has_records()?) {
         return Ok(());
     }
     let mut progress = RepartitionProgress::default();
     let mut writer = PartitionWriter::open(storage, partition, deployment)?;
-    let mut remove = |state: &str, keys: Column| {
-        progress.swept += keys.len() as u64;
-        let mut values = Column::default();
-        keys.iter().for_each(|_| values.push(b""));
-        let state = state.to_owned();
-        writer.commit(|epoch| {
-            epoch.states = vec![StateChanges {
-                state,
-                keys,
-                values,
-            }];
-        })?;
-        observe(progress);
-        Ok::<(), RepartitionError>(())
-    };
     for state in rows::state_names_kept(storage, partition)? {
-        let mut keys = Column::default();
-        for_each_page(storage, partition, &state, limits, |rows| {
-            rows.iter().for_each(|(key, _)| keys.push(key));
-            match keys.len() >= limits.commit_rows {
-                true => remove(&state, std::mem::take(&mut keys)),
-                false => Ok(()),
+        let mut from = Some(Vec::new());
+        while let Some(start) = from {
+            let keys = state_keys(storage, partition, &state, start, limits)?;
+            // The least key behind another one is that key and a zero byte.
+            from = keys.last().map(|last| [last, [0].as_slice()].concat());
+            if keys.is_empty() {
+                break;
             }
-        })?;
-        if !keys.is_empty() {
-            remove(&state, keys)?;
+            progress.swept += keys.len() as u64;
+            let keys: Column = keys.iter().map(Vec::as_slice).collect();
+            writer.commit(|epoch| {
+                epoch.states = vec![StateChanges {
+                    state: state.clone(),
+                    values: keys.iter().map(|_| b"".as_slice()).collect(),
+                    keys,
+                }];
+            })?;
+            observe(progress);
         }
     }
     loop {
@@ -189,6 +188,15 @@ pub fn sweep(
         }
         progress.swept += lanes.len() as u64;
         writer.commit(|epoch| epoch.dropped_frontiers = lanes)?;
+        observe(progress);
+    }
+    if is_read {
+        let records = rows::epoch_records_kept(storage, partition)?;
+        progress.swept += records.len() as u64;
+        writer.commit(|epoch| {
+            epoch.dropped_records = records;
+            epoch.dropped_records.push(epoch.epoch);
+        })?;
         observe(progress);
     }
     writer.close()?;
@@ -210,6 +218,29 @@ fn keeps_rows(storage: &dyn Storage, partition: PartitionId) -> Result<bool, Sto
     Ok(has_states || !rows::frontiers_kept(storage, partition, 1)?.is_empty())
 }
 
+/// The keys of a state from `start` on that one commit removes: what the limits allow, and a page at
+/// most beyond.
+fn state_keys(
+    storage: &dyn Storage,
+    partition: PartitionId,
+    state: &str,
+    mut start: Vec<u8>,
+    limits: &MoveLimits,
+) -> Result<Vec<Vec<u8>>, StorageError> {
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    let mut size_bytes = 0;
+    while keys.len() < limits.commit_rows && size_bytes < limits.commit_bytes {
+        let page = rows::scan_state_keys(storage, partition, state, &start, limits.page_rows)?;
+        let Some(last) = page.last() else {
+            break;
+        };
+        start = [last, [0].as_slice()].concat();
+        size_bytes += page.iter().map(Vec::len).sum::<usize>();
+        keys.extend(page);
+    }
+    Ok(keys)
+}
+
 fn for_each_page(
     storage: &dyn Storage,
     partition: PartitionId,
@@ -217,9 +248,13 @@ fn for_each_page(
     limits: &MoveLimits,
     mut take: impl FnMut(Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), RepartitionError>,
 ) -> Result<(), RepartitionError> {
+    let limit = ScanLimit {
+        rows: limits.page_rows,
+        bytes: limits.page_bytes,
+    };
     let mut from = Some(Vec::new());
     while let Some(start) = from {
-        let page = rows::scan_states(storage, partition, state, &start, limits.page_rows)?;
+        let page = rows::scan_states(storage, partition, state, &start, limit)?;
         if !page.rows.is_empty() {
             take(page.rows)?;
         }

@@ -9,7 +9,10 @@ use super::*;
 use crate::storage::leases;
 use crate::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
 use crate::storage::rows;
-use crate::types::epoch::{ChunkMessages, EpochCommit, FrontierAdvance, LaneChunk, StateChanges};
+use crate::storage::scan::ScanLimit;
+use crate::types::epoch::{
+    ChunkMessages, EpochCommit, FrontierAdvance, LaneChunk, LaneTrim, StateChanges,
+};
 use crate::types::ids::{LaneId, StreamId};
 use crate::types::key::{key_hash, partition_of};
 
@@ -25,6 +28,7 @@ const LIMITS: MoveLimits = MoveLimits {
     commit_bytes: 1 << 20,
     commit_rows: 12,
     page_rows: 5,
+    page_bytes: 1 << 20,
 };
 
 /// Producers 1 and 2; the old layout is 11.., the new one 21...
@@ -188,7 +192,8 @@ pub(in crate::controller) fn content_of(
             }
         }
         for state in rows::state_names_kept(storage, *reader).unwrap() {
-            let page = rows::scan_states(storage, *reader, &state, b"", 1_000).unwrap();
+            let page =
+                rows::scan_states(storage, *reader, &state, b"", ScanLimit::rows(1_000)).unwrap();
             for (key, value) in page.rows {
                 assert!(is_own(&key), "a state of another range");
                 states.insert((state.clone(), key), value);
@@ -228,6 +233,8 @@ fn check_moved(
     assert_eq!(&content(storage, to), expected);
     for partition in from {
         assert!(!keeps_anything(storage, *partition).unwrap(), "{partition}");
+        assert_eq!(rows::epoch_records_kept(storage, *partition).unwrap(), []);
+        assert!(storage.head(*partition).unwrap().epoch > EpochId(1));
     }
     for producer in producers() {
         let readers = rows::lanes_kept(storage, producer).unwrap();
@@ -341,4 +348,88 @@ fn a_move_that_another_one_takes_over_writes_nothing_more() {
         .unwrap();
     assert_eq!(told, progress);
     assert!(told.states > 70 && told.messages > 100, "{told:?}");
+}
+
+/// What a retired partition wrote is read by its epochs, whose records stay until all of it is.
+#[test]
+fn the_records_of_a_partition_stay_while_what_it_wrote_is_to_be_read() {
+    let (from, to) = (partitions(11, 2), partitions(21, 3));
+    let storage = begun(&from);
+    run(&storage, &from, &to).unwrap();
+    let producer = producers()[0];
+    let before = rows::epoch_records_kept(&storage, producer).unwrap();
+    assert_eq!(before.len() as u64, storage.head(producer).unwrap().epoch.0);
+    sweep_all(&storage, &[producer]).unwrap();
+    assert_eq!(
+        rows::epoch_records_kept(&storage, producer).unwrap(),
+        before
+    );
+
+    let trims = rows::lanes_kept(&storage, producer).unwrap();
+    let trims = trims.into_iter().flat_map(|lane| {
+        let epochs = rows::chunk_epochs(&storage, lane, EpochId(0), EpochId(u64::MAX));
+        let trim = move |epoch| LaneTrim { lane, epoch };
+        epochs.unwrap().into_iter().map(trim)
+    });
+    let mut writer = PartitionWriter::open(&storage, producer, 2).unwrap();
+    let trims: Vec<LaneTrim> = trims.collect();
+    writer.commit(|epoch| epoch.trims = trims).unwrap();
+    sweep_all(&storage, &[producer]).unwrap();
+    assert_eq!(rows::epoch_records_kept(&storage, producer).unwrap(), []);
+    // It is done once.
+    let head = storage.head(producer).unwrap();
+    sweep_all(&storage, &[producer]).unwrap();
+    assert_eq!(storage.head(producer).unwrap(), head);
+}
+
+/// States were read a thousand at a time, whatever their size.
+#[test]
+fn large_states_move_a_few_at_a_time() {
+    const VALUE_BYTES: usize = 10_000;
+    let (from, to) = (partitions(11, 1), partitions(21, 2));
+    let storage = begun(&[PartitionId(99)]);
+    let mut writer = PartitionWriter::open(&storage, from[0], 1).unwrap();
+    let mut changes = StateChanges {
+        state: "large".to_owned(),
+        ..StateChanges::default()
+    };
+    for key in 0..100 {
+        changes.keys.push(format!("key {key:0>3}").as_bytes());
+        changes.values.push(&[b'x'; VALUE_BYTES]);
+    }
+    writer.commit(|epoch| epoch.states = vec![changes]).unwrap();
+    writer.close().unwrap();
+
+    let largest = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&largest);
+    storage.set_faults(Some(Box::new(move |commit| {
+        let sizes = commit
+            .states
+            .iter()
+            .map(|changes| changes.values.bytes.len());
+        seen.fetch_max(sizes.sum(), Ordering::Relaxed);
+        CommitFault::None
+    })));
+    let limits = MoveLimits {
+        commit_bytes: 4 * VALUE_BYTES,
+        page_bytes: 2 * VALUE_BYTES,
+        ..MoveLimits::default()
+    };
+    let repartition = Repartition {
+        from: &from,
+        to: &to,
+        producers: &producers(),
+        deployment: 2,
+        limits,
+    };
+    let moved = repartition.run(&storage, &mut |_| {}).unwrap();
+    assert_eq!(moved.states, 100);
+    let largest = largest.load(Ordering::Relaxed);
+    assert!(
+        (VALUE_BYTES..=7 * VALUE_BYTES).contains(&largest),
+        "{largest}"
+    );
+    let states = content(&storage, &to).states;
+    assert_eq!(states.len(), 100);
+    assert!(states.values().all(|value| value.len() == VALUE_BYTES));
 }

@@ -371,7 +371,7 @@ fn read_content(storage: &dyn Storage, place: &Place) -> Result<Content, Storage
             epoch,
             position: rows::read_source_position(storage, id)?.map(text),
             frontier: rows::read_frontier(storage, frontier_lane)?.map(|found| found.epoch.0),
-            states: (rows::scan_states(storage, id, "count", b"", 1_000)?
+            states: (rows::scan_states(storage, id, "count", b"", ScanLimit::rows(1_000))?
                 .rows
                 .into_iter())
             .map(|(key, value)| (text(key), text(value)))

@@ -48,6 +48,7 @@ use std::thread::JoinHandle;
 
 use crate::storage::entry::EntryDraft;
 use crate::storage::leases::{self, Counter};
+use crate::storage::scan::ScanLimit;
 use crate::storage::{
     CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, EpochName, Storage, StorageError,
     StoredRow, check_catalog_change, codec,
@@ -486,7 +487,12 @@ impl Storage for EmbeddedStorage {
         self.shared.read_rows(keys)
     }
 
-    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Vec<StoredRow>, StorageError> {
+    fn scan(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        limit: ScanLimit,
+    ) -> Result<Vec<StoredRow>, StorageError> {
         self.shared.check_running()?;
         self.shared.scan_rows(start, end, limit)
     }

@@ -11,6 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::storage::embedded::run::{Rows, Run};
 use crate::storage::keys;
+use crate::storage::scan::ScanLimit;
 use crate::types::ids::PartitionId;
 
 /// How many runs of one rank are merged into one of the next.
@@ -102,20 +103,20 @@ pub(super) fn find(
 /// A row's key and new value; `None`: the row goes.
 pub(super) type NewRow = (Vec<u8>, Option<Vec<u8>>);
 
-/// The first `limit` rows in `start <= key < end` of all partitions, in order, each key once, and
-/// whether there are more.
+/// The first rows in `start <= key < end` of all partitions, in order, each key once, as many as `limit`
+/// says, and whether there are more.
 pub(super) fn range(
     partitions: &HashMap<PartitionId, Vec<Arc<Run>>>,
     start: &[u8],
     end: &[u8],
-    limit: usize,
+    limit: ScanLimit,
 ) -> (Vec<NewRow>, bool) {
     let mut found: BTreeMap<&[u8], (&Rows, usize)> = BTreeMap::new();
     for run in partitions.values().flat_map(|runs| runs.iter().rev()) {
         let rows = run.rows();
         let from = rows.first_from(start);
-        // More than `limit` of one run are never among the first `limit` of all.
-        for index in (from..rows.len()).take(limit.saturating_add(1)) {
+        // More than so many of one run are never among the first so many of all.
+        for index in (from..rows.len()).take(limit.rows.saturating_add(1)) {
             let key = rows.key(index);
             if key >= end {
                 break;
@@ -123,10 +124,19 @@ pub(super) fn range(
             found.entry(key).or_insert((rows, index));
         }
     }
-    let has_more = found.len() > limit;
-    let taken = (found.into_iter().take(limit))
-        .map(|(key, (rows, index))| (key.to_vec(), rows.value(index)));
-    (taken.collect(), has_more)
+    let count = found.len();
+    let mut taken = Vec::new();
+    let mut size_bytes = 0;
+    for (key, (rows, index)) in found {
+        if taken.len() == limit.rows || (!taken.is_empty() && size_bytes >= limit.bytes) {
+            break;
+        }
+        let value = rows.value(index);
+        size_bytes += key.len() + value.as_ref().map_or(0, Vec::len);
+        taken.push((key.to_vec(), value));
+    }
+    let has_more = taken.len() < count;
+    (taken, has_more)
 }
 
 #[cfg(test)]

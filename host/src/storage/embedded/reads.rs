@@ -6,6 +6,7 @@
 use std::ops::Bound;
 
 use crate::storage::embedded::{Shared, overlay};
+use crate::storage::scan::{ScanLimit, ScanPage};
 use crate::storage::{StorageError, StoredRow};
 
 impl Shared {
@@ -35,29 +36,29 @@ impl Shared {
             .collect()
     }
 
-    /// Rows in `start <= key < end`, at most `limit`.
+    /// Rows in `start <= key < end`, as many as `limit` says.
     pub(super) fn scan_rows(
         &self,
         start: &[u8],
         end: &[u8],
-        limit: usize,
+        limit: ScanLimit,
     ) -> Result<Vec<StoredRow>, StorageError> {
-        let mut rows = Vec::new();
+        let mut page = ScanPage::new(limit);
         let mut next = Some(Bound::Included(start.to_vec()));
-        while let Some(from) = next.take().filter(|_| rows.len() < limit) {
-            next = self.scan_page(&from, end, limit, &mut rows)?;
+        while let Some(from) = next.take().filter(|_| !page.is_full()) {
+            next = self.scan_on(&from, end, limit, &mut page)?;
         }
-        Ok(rows)
+        Ok(page.into_rows())
     }
 
-    /// One page of a scan: the overlay's next rows, merged with the bulk rows before them. Returns
-    /// where the next page begins, or `None` at the end.
-    fn scan_page(
+    /// One step of a scan: the overlay's next rows, merged with the bulk rows before them. Returns
+    /// where the next step begins, or `None` at the end.
+    fn scan_on(
         &self,
         start: &Bound<Vec<u8>>,
         end: &[u8],
-        limit: usize,
-        rows: &mut Vec<StoredRow>,
+        limit: ScanLimit,
+        page: &mut ScanPage,
     ) -> Result<Option<Bound<Vec<u8>>>, StorageError> {
         let least = match start {
             Bound::Included(key) => key.clone(),
@@ -84,7 +85,7 @@ impl Shared {
         };
         let mut newer = newer.into_iter().peekable();
         let mut older = view.range((Bound::Included(least), upper)).peekable();
-        while rows.len() < limit {
+        while !page.is_full() {
             let old_key = match older.peek() {
                 Some(Ok((key, _))) => Some(key),
                 Some(Err(_)) => None,
@@ -102,11 +103,13 @@ impl Shared {
                 if let Some((key, value)) = newer.next() {
                     // The bulk row of the same key is out of date.
                     older.next_if(|row| matches!(row, Ok((old, _)) if **old == *key));
-                    rows.extend(value.map(|value| (key, value)));
+                    if let Some(value) = value {
+                        page.push(key, value);
+                    }
                 }
             } else if let Some(row) = older.next() {
                 let (key, value) = row?;
-                rows.push((key.to_vec(), value.to_vec()));
+                page.push(key.to_vec(), value.to_vec());
             }
         }
         Ok(None)

@@ -107,7 +107,14 @@ fn commit_epochs(storage: &dyn Storage, lease: Lease, epochs: std::ops::RangeInc
 
 /// The epoch whose rows a partition has, all of them; 0 where it has none.
 fn epoch_of_rows(storage: &dyn Storage, partition: u64) -> u64 {
-    let page = rows::scan_states(storage, PartitionId(partition), "count", b"", 1_000).unwrap();
+    let page = rows::scan_states(
+        storage,
+        PartitionId(partition),
+        "count",
+        b"",
+        ScanLimit::rows(1_000),
+    )
+    .unwrap();
     assert!(
         page.rows.len() == 100 || page.rows.is_empty(),
         "{} rows",
