@@ -155,7 +155,7 @@ pub fn sweep(
     let is_read = rows::lanes_kept(storage, partition)?.is_empty();
     let has_records =
         || Ok::<_, StorageError>(!rows::epoch_records_kept(storage, partition)?.is_empty());
-    if !keeps_rows(storage, partition)? && !(is_read && has_records()?) {
+    if !(keeps_rows(storage, partition)? || is_read && has_records()?) {
         return Ok(());
     }
     let mut progress = RepartitionProgress::default();
