@@ -5,7 +5,7 @@
 //! name them, or skipped. What leaves a pipeline keeps its row, so that it is known when it comes
 //! back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -218,7 +218,8 @@ impl Registration {
         }
         let known_layouts: Layouts = read_rows(storage, pipeline, LAYOUTS)?;
         let nodes = number_nodes(storage, &known, intent, row.deployment + 1)?;
-        let source_partitions = SourcePartitions::draft(storage, pipeline, intent)?;
+        let source_partitions =
+            SourcePartitions::draft(storage, pipeline, intent, row.deployment + 1)?;
         let layouts = layouts_from_now_on(pipeline, &known_layouts, &known, &nodes)?;
         if nodes != known || source_partitions.have_changed() || found.is_none() {
             row.deployment += 1;
@@ -255,7 +256,7 @@ impl Registration {
         self.source_partitions.retiring(source)
     }
 
-    /// The partitions that a source had when it ran last and that its list has no more.
+    /// The partitions that a source's list has no more and that are remembered.
     pub fn unlisted(&self, source: &str) -> Vec<UnlistedPartition> {
         self.source_partitions.unlisted(source)
     }
@@ -277,6 +278,24 @@ impl Registration {
     /// When the intent did not name it.
     pub fn computation(&self, name: &str) -> &[PartitionId] {
         &self.nodes.computations[name].partitions
+    }
+
+    /// The transforms that are about to run, with their partitions.
+    pub fn transforms(&self) -> impl Iterator<Item = (&str, &[PartitionId])> {
+        let computations = self.nodes.computations.iter();
+        let in_force = computations.filter(|(_, row)| {
+            row.removed_in.is_none() && row.last.kind == ComputationKind::Transform
+        });
+        in_force.map(|(name, row)| (name.as_str(), row.partitions.as_slice()))
+    }
+
+    /// Every partition that is about to run.
+    pub fn partitions_in_force(&self) -> BTreeSet<PartitionId> {
+        let of_transforms = self.transforms().flat_map(|(_, partitions)| partitions);
+        of_transforms
+            .copied()
+            .chain(self.source_partitions.all_in_force())
+            .collect()
     }
 
     /// The number of a stream.
