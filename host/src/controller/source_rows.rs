@@ -310,7 +310,7 @@ mod tests {
             partition: before[1],
             has_just_left: true,
         };
-        assert_eq!(registration.unlisted("days"), [left.clone()]);
+        assert_eq!(registration.unlisted("days"), std::slice::from_ref(&left));
         assert_eq!(registration.retiring_of_source("days"), [vec![before[1]]]);
         registration.commit(&storage).unwrap();
         // It has left once.
