@@ -5,7 +5,7 @@ use tidelock::storage::embedded::{EmbeddedOptions, EmbeddedStorage};
 use tidelock::storage::{Storage, keys, rows};
 use tidelock::types::ids::{EpochId, LaneId, PartitionId};
 
-use crate::example::{limit_epochs, pipeline};
+use crate::example::{limit_epochs, line_count, pipeline, write_lines, write_pipeline};
 use crate::partitions::{partitioned, rows_by_key, run};
 
 /// More partitions than any of these pipelines ever has.
@@ -75,6 +75,48 @@ fn d2_what_deduplication_remembers_is_a_position_for_each_lane_however_many_mess
             assert_eq!(lane_rows(&folder), expected, "{lines} lines");
         }
     }
+}
+
+#[test]
+fn d2_files_that_come_and_go_leave_nothing_at_their_readers() {
+    const DAYS: usize = 6;
+    let partitions = 4;
+    let edit = |file: &mut toml::Table, name: &str| {
+        partitioned(partitions)(file);
+        file["sources"]["departures"]["path"] = name.into();
+    };
+    let folder = TestHost::new();
+    for day in 0..DAYS {
+        let name = format!("day-{day}.csv");
+        // No day is another one's beginning.
+        write_lines(&folder, 200 + day);
+        let lines = folder.read("flights.csv");
+        folder.write(&name, [format!("day {day}\n").as_bytes(), &lines].concat());
+        write_pipeline(&folder, |file| edit(file, &name));
+        run(&folder);
+        let expected = LaneRows {
+            frontiers: partitions as usize,
+            chunks: 0,
+            waiting_chunks: 0,
+        };
+        assert_eq!(lane_rows(&folder), expected, "day {day}");
+    }
+    // A file that comes back after its frontiers went is read on, and nothing of it twice.
+    let count = rows_count(&folder);
+    let first = "day-0.csv";
+    write_pipeline(&folder, |file| edit(file, first));
+    run(&folder);
+    assert_eq!(rows_count(&folder), count);
+    let line = folder.read(first);
+    let line = line.split_inclusive(|byte| *byte == b'\n').nth(5);
+    let grown = [&folder.read(first)[..], line.expect("it has lines")].concat();
+    folder.write(first, grown);
+    run(&folder);
+    assert_eq!(rows_count(&folder), count + 1, "the new line is taken");
+}
+
+fn rows_count(folder: &TestHost) -> usize {
+    line_count(folder, "out/statistics.jsonl")
 }
 
 #[test]

@@ -27,6 +27,8 @@ mod repartition;
 mod run;
 // What guests can do, and what becomes of those that try more.
 mod sandbox;
+// Files that come into the list of a source and leave it.
+mod source_lists;
 // Sources of several files.
 mod sources;
 // What fails is one item, and no result depends on how batches are cut.

@@ -1,5 +1,4 @@
-//! Sources of several files: each is read on from its own position, the oldest first, and what
-//! comes and goes in a list is told from what is lost.
+//! Sources of several files: each is read on from its own position, the oldest first.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -8,11 +7,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use harness::{Finished, Running, TestHost, component};
 use serde_json::Value;
 
-use crate::example::line_count;
-
 /// Writes a pipeline that passes on the amounts of these files' events, with more lines for its
 /// source.
-fn write_pipeline(folder: &TestHost, files: &[&str], more: &str) {
+pub(crate) fn write_pipeline(folder: &TestHost, files: &[&str], more: &str) {
     folder.write(
         "tidelock.toml",
         format!(
@@ -43,25 +40,25 @@ inputs = ["amounts"]
 }
 
 /// Writes a file with one event for each amount, all of a user of the file's name.
-fn write_events(folder: &TestHost, file: &str, amounts: std::ops::Range<u32>) {
+pub(crate) fn write_events(folder: &TestHost, file: &str, amounts: std::ops::Range<u32>) {
     let user = file.rsplit('/').next().unwrap_or(file);
     let event = |amount| format!("{{\"user\":\"{user}\",\"amount\":{amount}}}\n");
     folder.write(file, amounts.map(event).collect::<String>());
 }
 
-fn set_write_time(folder: &TestHost, file: &str, day: u64) {
+pub(crate) fn set_write_time(folder: &TestHost, file: &str, day: u64) {
     let opened = File::options().append(true).open(folder.path(file));
     let time = UNIX_EPOCH + Duration::from_secs(day * 86_400);
     let set = opened.expect("the file is there").set_modified(time);
     set.expect("times can be set");
 }
 
-fn run(folder: &TestHost, more: &[&str]) -> Finished {
+pub(crate) fn run(folder: &TestHost, more: &[&str]) -> Finished {
     folder.run(["run", "."].iter().chain(more))
 }
 
 /// The users and amounts of the rows that came out, in their order.
-fn rows(folder: &TestHost) -> Vec<(String, u64)> {
+pub(crate) fn rows(folder: &TestHost) -> Vec<(String, u64)> {
     let text = String::from_utf8(folder.read("amounts.jsonl")).expect("rows are text");
     let row = |line: &str| {
         let row: Value = serde_json::from_str(line).expect("a row is JSON");
@@ -72,12 +69,12 @@ fn rows(folder: &TestHost) -> Vec<(String, u64)> {
     text.lines().map(row).collect()
 }
 
-fn rows_of(folder: &TestHost, user: &str) -> Vec<u64> {
+pub(crate) fn rows_of(folder: &TestHost, user: &str) -> Vec<u64> {
     let rows = rows(folder).into_iter().filter(|(of, _)| of == user);
     rows.map(|(_, amount)| amount).collect()
 }
 
-fn check_says(finished: &Finished, code: i32, parts: &[&str]) {
+pub(crate) fn check_says(finished: &Finished, code: i32, parts: &[&str]) {
     let said = finished.stderr_text();
     assert_eq!(finished.status.code(), Some(code), "{said}");
     for part in parts {
@@ -167,99 +164,6 @@ fn a_path_and_a_list_of_one_are_the_same() {
         file.replace("paths = [\"./a\"]", "path = \"a\""),
     );
     check_says(&run(&folder, &[]), 0, &[" 0 records"]);
-}
-
-#[test]
-fn a_file_that_was_read_to_its_end_may_leave_and_come_back() {
-    let folder = TestHost::new();
-    write_events(&folder, "a", 0..50);
-    write_events(&folder, "b", 0..50);
-    write_pipeline(&folder, &["a", "b"], "");
-    check_says(&run(&folder, &[]), 0, &[]);
-    let kept = folder.read("a");
-    fs::remove_file(folder.path("a")).expect("it is there");
-    write_pipeline(&folder, &["b"], "");
-    check_says(&run(&folder, &[]), 0, &[" 0 records"]);
-    folder.write("a", kept);
-    write_pipeline(&folder, &["b", "a"], "");
-    check_says(&run(&folder, &[]), 0, &[" 0 records"]);
-    assert_eq!(line_count(&folder, "amounts.jsonl"), 100);
-}
-
-#[test]
-fn a_file_that_leaves_before_its_end_needs_a_word() {
-    let folder = TestHost::new();
-    write_events(&folder, "a", 0..50);
-    let broken = "{\"user\":\"b\",\"amount\":1}\nno JSON\n{\"user\":\"b\",\"amount\":2}\n";
-    folder.write("b", broken);
-    write_events(&folder, "never", 0..5);
-    write_pipeline(&folder, &["b", "a", "never"], "parallel_partitions = 1");
-    for (day, file) in [(1, "a"), (2, "b"), (3, "never")] {
-        set_write_time(&folder, file, day);
-    }
-    check_says(
-        &run(&folder, &[]),
-        1,
-        &["job events[0]", "/b:2", "is not jsonl"],
-    );
-    assert_eq!(
-        rows_of(&folder, "b"),
-        [1],
-        "what came before it is committed"
-    );
-
-    write_pipeline(&folder, &["a"], "");
-    let refused = run(&folder, &[]);
-    let parts = [
-        "file b of source events: was in the list, read up to line 1, now not in the list",
-        "file never of source events: was in the list, not read yet, now not in the list",
-        "--accept-change",
-    ];
-    check_says(&refused, 5, &parts);
-    assert!(
-        !refused.stderr_text().contains("file a of"),
-        "a was read to its end"
-    );
-    check_says(
-        &run(&folder, &["--accept-change"]),
-        0,
-        &["accepted: file b of source events"],
-    );
-    check_says(&run(&folder, &[]), 0, &[" 0 records"]);
-    // Mended and listed again it goes on where it was.
-    folder.write(
-        "b",
-        broken.replace("no JSON", "{\"user\":\"b\",\"amount\":7}"),
-    );
-    write_pipeline(&folder, &["a", "b"], "");
-    check_says(&run(&folder, &[]), 0, &[]);
-    assert_eq!(rows_of(&folder, "b"), [1, 7, 2]);
-}
-
-/// Lost otherwise: that a row comes once. A file that is moved and listed under its new path would be
-/// read a second time.
-#[test]
-fn a_file_that_was_moved_is_told_from_a_new_one() {
-    let folder = TestHost::new();
-    write_events(&folder, "a", 0..50);
-    write_events(&folder, "b", 0..50);
-    write_pipeline(&folder, &["a", "b"], "");
-    check_says(&run(&folder, &[]), 0, &[]);
-    let moved = folder.read("a");
-    folder.write("archive/a", moved);
-    write_events(&folder, "c", 0..50);
-    write_pipeline(&folder, &["b", "c", "archive/a"], "");
-    let parts = ["name of a file of source events: was a, now archive/a, which has the content"];
-    check_says(&run(&folder, &[]), 5, &parts);
-    assert_eq!(
-        line_count(&folder, "amounts.jsonl"),
-        100,
-        "nothing was read"
-    );
-    check_says(&run(&folder, &["--accept-change"]), 0, &["50 records"]);
-    write_events(&folder, "archive/a", 0..60);
-    check_says(&run(&folder, &[]), 0, &["10 records"]);
-    assert_eq!(rows_of(&folder, "a"), (0..60).collect::<Vec<u64>>());
 }
 
 #[test]

@@ -4,16 +4,19 @@
 //! 1. [`LayoutMover::finish_recorded`]: moves that an earlier start wrote down and did not finish.
 //! 2. [`Registration::commit`]: writes down that those are finished, and which ones begin.
 //! 3. [`LayoutMover::carry_out`]: does these, writes down that they are done, then removes what earlier
-//!    layouts have left and forgets those partitions of which nothing is left.
+//!    layouts have left, and what readers remember of producers that are gone, and forgets those partitions
+//!    of which nothing is left.
 //!
 //! Whenever it stops, the next start begins again at 1. No job runs before all of it is done.
+
+use std::collections::BTreeMap;
 
 use crate::controller::layouts::RecordedMove;
 use crate::controller::registry::{Registration, RegistryError};
 use crate::controller::repartition::{
     self, MoveLimits, Repartition, RepartitionError, RepartitionProgress,
 };
-use crate::storage::Storage;
+use crate::storage::{Storage, rows};
 use crate::types::ids::PartitionId;
 
 /// A transform that goes over to another number of partitions.
@@ -35,6 +38,14 @@ pub enum LayoutMoveError {
     /// States or messages could not be moved, or what is left of them not removed.
     #[error("states and messages of computation {computation} can't move to its new partitions")]
     Repartition {
+        /// The transform.
+        computation: String,
+        /// Why.
+        source: RepartitionError,
+    },
+    /// What a transform remembers of producers that are gone could not be removed.
+    #[error("what computation {computation} remembers of inputs that are gone can't be removed")]
+    Frontiers {
         /// The transform.
         computation: String,
         /// Why.
@@ -96,6 +107,7 @@ impl<'a> LayoutMover<'a> {
         for (computation, earlier) in &layouts {
             self.sweep(computation, &earlier.partitions().collect::<Vec<_>>())?;
         }
+        self.drop_silent_frontiers()?;
         let keeps_anything = |partition| repartition::keeps_anything(self.storage, partition);
         self.registration
             .forget_empty(self.storage, &layouts, keeps_anything)?;
@@ -128,6 +140,42 @@ impl<'a> LayoutMover<'a> {
                 source,
             }),
         }
+    }
+
+    /// Removes the frontiers of lanes from partitions that are not in force and of whose messages none is
+    /// left, files that left their source's list above all: what readers remember does not grow with
+    /// the files that came and went.
+    fn drop_silent_frontiers(&mut self) -> Result<(), LayoutMoveError> {
+        let in_force = self.registration.partitions_in_force();
+        let mut known: BTreeMap<PartitionId, bool> = BTreeMap::new();
+        let mut is_silent = |producer| {
+            if in_force.contains(&producer) {
+                return Ok(false);
+            }
+            if let Some(is_silent) = known.get(&producer) {
+                return Ok(*is_silent);
+            }
+            let is_silent = rows::lanes_kept(self.storage, producer)?.is_empty();
+            known.insert(producer, is_silent);
+            Ok(is_silent)
+        };
+        let deployment = self.registration.deployment();
+        for (computation, readers) in self.registration.transforms() {
+            for reader in readers {
+                repartition::drop_silent_frontiers(
+                    self.storage,
+                    *reader,
+                    deployment,
+                    &self.limits,
+                    &mut is_silent,
+                )
+                .map_err(|source| LayoutMoveError::Frontiers {
+                    computation: computation.to_owned(),
+                    source,
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes what partitions of earlier layouts have beside messages on their way.

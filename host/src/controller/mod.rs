@@ -8,6 +8,7 @@
 //!   those have to the ones in force.
 //! - [`graph`]: how its graph is cut into jobs.
 //! - [`wiring`]: which lanes and sinks join the jobs.
+//! - [`source_lists`]: what came into the lists of its sources and what left them.
 //! - [`sources`]: its sources, opened and compared with what was read before.
 //! - [`placement`]: the plans of the jobs, each under a lease.
 
@@ -20,6 +21,7 @@ pub mod placement;
 pub mod registry;
 pub mod repartition;
 pub mod retiring;
+pub mod source_lists;
 mod source_rows;
 pub mod sources;
 pub mod wiring;
@@ -35,7 +37,8 @@ use crate::controller::placement::{PlacementError, Planner};
 use crate::controller::registry::{
     ComputationIntent, Intent, Registration, RegistryError, SinkIntent, SourceIntent,
 };
-use crate::controller::sources::{compare_lists, open_sources};
+use crate::controller::source_lists::compare_lists;
+use crate::controller::sources::open_sources;
 use crate::guest::GuestRuntime;
 use crate::source;
 use crate::storage::{Storage, StorageError, leases};

@@ -44,6 +44,18 @@ pub enum PlacementError {
         /// The lane.
         lane: LaneId,
     },
+    /// Several files could be what a file that left a source's list has become.
+    #[error(
+        "files that left the list of source {source_name} ({left}) and files that are new in it ({arrived}) have the same content as far as that was read: which one was moved where can't be told; list them under the paths that they had, or move them so that each keeps its file name"
+    )]
+    AmbiguousMove {
+        /// The source.
+        source_name: String,
+        /// Names that are gone.
+        left: String,
+        /// Names that are new.
+        arrived: String,
+    },
     /// A sink's file is not as the last run left it, or the store failed.
     #[error(transparent)]
     Storage(#[from] StorageError),

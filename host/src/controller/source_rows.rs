@@ -1,20 +1,24 @@
 //! The partitions of sources as the store remembers them: a row for each name that was ever in a
 //! source's list. What leaves a list keeps its row, so that it goes on where it was when it comes
-//! back.
+//! back, under that name or another one, but for the oldest of [`UNLISTED_PARTITIONS_MAX`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::controller::registry::Intent;
 use crate::controller::registry::rows::{decode, encode};
 use crate::storage::leases::{Counter, allocate};
-use crate::storage::{Storage, StorageError, keys};
+use crate::storage::{Storage, StorageError, keys, rows};
 use crate::types::ids::PartitionId;
 
 /// What follows the pipeline's name in the key of a row, before the source, a slash and the
 /// partition's name.
 const SOURCE_PARTITION: &str = "source-partition/";
+
+/// How many partitions that are not in its list any more are remembered of a source: four times what a
+/// list can have. The ones that left first are forgotten first, none before its messages are taken.
+pub(super) const UNLISTED_PARTITIONS_MAX: usize = 1_024;
 
 /// A source and the name of one of its partitions.
 type Name = (String, String);
@@ -37,48 +41,61 @@ pub(super) struct SourcePartitions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Row {
     partition: PartitionId,
-    /// Whether the list of the last run had it.
-    is_listed: bool,
+    /// The deployment that did not list it any more, if the last one did not.
+    unlisted_in: Option<u64>,
 }
 
-/// A partition that the last run had and that the list now has not.
+/// A partition that an earlier run had and that the list now has not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnlistedPartition {
     /// Its name.
     pub name: String,
     /// Its number.
     pub partition: PartitionId,
+    /// Whether the last run had it.
+    pub has_just_left: bool,
+}
+
+impl Row {
+    fn is_listed(&self) -> bool {
+        self.unlisted_in.is_none()
+    }
 }
 
 impl SourcePartitions {
     /// Compares the lists with those of the last run and gives numbers to what is new in them.
+    /// `deployment` is the number that this run has if anything changed.
     pub(super) fn draft(
         storage: &dyn Storage,
         pipeline: &str,
         intent: &Intent,
+        deployment: u64,
     ) -> Result<SourcePartitions, StorageError> {
         let known = read_rows(storage, pipeline)?;
         let mut now = known.clone();
-        for ((source, _), row) in &mut now {
-            // A source that leaves the pipeline keeps its list.
-            row.is_listed &= !intent.sources.contains_key(source);
-        }
         let lists = intent.sources.iter();
         let lists = lists.map(|(source, intent)| (source.clone(), intent.partitions.clone()));
         let lists: BTreeMap<String, Vec<String>> = lists.collect();
         let listed = (lists.iter())
             .flat_map(|(source, list)| list.iter().map(move |name| (source.clone(), name.clone())));
-        let (old, new): (Vec<Name>, Vec<Name>) = listed.partition(|name| known.contains_key(name));
-        for name in &old {
-            let row = now.get_mut(name).expect("those that are known were copied");
-            row.is_listed = true;
+        let listed: Vec<Name> = listed.collect();
+        let names: BTreeSet<&Name> = listed.iter().collect();
+        for (name, row) in &mut now {
+            if names.contains(name) {
+                row.unlisted_in = None;
+            } else if intent.sources.contains_key(&name.0) {
+                // A source that leaves the pipeline keeps its list.
+                row.unlisted_in.get_or_insert(deployment);
+            }
         }
+        let new = listed.iter().filter(|name| !known.contains_key(*name));
+        let new: Vec<Name> = new.cloned().collect();
         if !new.is_empty() {
             let first = allocate(storage, Counter::Partitions, new.len() as u64)?;
             for (number, name) in (first..).zip(new) {
                 let row = Row {
                     partition: PartitionId(number),
-                    is_listed: true,
+                    unlisted_in: None,
                 };
                 now.insert(name, row);
             }
@@ -91,6 +108,9 @@ impl SourcePartitions {
             in_force: BTreeMap::new(),
             retiring: BTreeMap::new(),
         };
+        for source in intent.sources.keys() {
+            partitions.forget_oldest(storage, source)?;
+        }
         partitions.put_in_force();
         Ok(partitions)
     }
@@ -109,6 +129,11 @@ impl SourcePartitions {
         &self.in_force[source]
     }
 
+    /// The partitions of all sources.
+    pub(super) fn all_in_force(&self) -> impl Iterator<Item = PartitionId> {
+        self.in_force.values().flatten().copied()
+    }
+
     /// The partitions that left the list of a source, as one layout.
     pub(super) fn retiring(&self, source: &str) -> &[Vec<PartitionId>] {
         self.retiring.get(source).map_or(&[], Vec::as_slice)
@@ -119,19 +144,33 @@ impl SourcePartitions {
         self.known.values().map(|row| row.partition)
     }
 
-    /// The partitions that the last run had and that the source's list has no more.
+    /// The partitions that the source's list has no more, of all that are remembered.
     pub(super) fn unlisted(&self, source: &str) -> Vec<UnlistedPartition> {
-        let known = self.known.iter().filter(|((of, _), row)| {
-            let is_of_source = of == source && self.lists.contains_key(source);
-            is_of_source && row.is_listed
-        });
-        known
-            .filter(|(name, _)| self.now.get(*name).is_some_and(|row| !row.is_listed))
-            .map(|((_, name), row)| UnlistedPartition {
-                name: name.clone(),
+        let of_source = self.now.iter().filter(|((of, _), _)| of == source);
+        let unlisted = of_source.filter(|(_, row)| !row.is_listed());
+        unlisted
+            .map(|(name, row)| UnlistedPartition {
+                name: name.1.clone(),
                 partition: row.partition,
+                has_just_left: self.known.get(name).is_some_and(Row::is_listed),
             })
             .collect()
+    }
+
+    /// Forgets what left a source's list first, beyond [`UNLISTED_PARTITIONS_MAX`].
+    fn forget_oldest(&mut self, storage: &dyn Storage, source: &str) -> Result<(), StorageError> {
+        let of_source = self.now.iter().filter(|((of, _), _)| of == source);
+        let mut unlisted: Vec<(u64, PartitionId, Name)> = of_source
+            .filter_map(|(name, row)| Some((row.unlisted_in?, row.partition, name.clone())))
+            .collect();
+        unlisted.sort_unstable();
+        let excess = unlisted.len().saturating_sub(UNLISTED_PARTITIONS_MAX);
+        for (_, partition, name) in &unlisted[..excess] {
+            if rows::lanes_kept(storage, *partition)?.is_empty() {
+                self.now.remove(name);
+            }
+        }
+        Ok(())
     }
 
     /// The names in a source's list that have no row yet.
@@ -183,7 +222,7 @@ impl SourcePartitions {
             })
             .collect();
         self.retiring.clear();
-        for ((source, _), row) in self.now.iter().filter(|(_, row)| !row.is_listed) {
+        for ((source, _), row) in self.now.iter().filter(|(_, row)| !row.is_listed()) {
             let layouts = self
                 .retiring
                 .entry(source.clone())
@@ -213,9 +252,14 @@ fn read_rows(storage: &dyn Storage, pipeline: &str) -> Result<BTreeMap<Name, Row
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::controller::registry::{Registration, SourceIntent};
     use crate::storage::memory::MemoryStorage;
+    use crate::storage::{CommitOutcome, leases};
+    use crate::types::epoch::{ChunkMessages, EpochCommit, LaneChunk};
+    use crate::types::ids::{EpochId, LaneId, StreamId};
 
     fn intent(files: &[&str]) -> Intent {
         let source = SourceIntent {
@@ -265,12 +309,17 @@ mod tests {
         let left = UnlistedPartition {
             name: "b".to_owned(),
             partition: before[1],
+            has_just_left: true,
         };
-        assert_eq!(registration.unlisted("days"), [left]);
+        assert_eq!(registration.unlisted("days"), std::slice::from_ref(&left));
         assert_eq!(registration.retiring_of_source("days"), [vec![before[1]]]);
         registration.commit(&storage).unwrap();
         // It has left once.
-        assert!(draft(&storage, &["a"]).unlisted("days").is_empty());
+        let left = UnlistedPartition {
+            has_just_left: false,
+            ..left
+        };
+        assert_eq!(draft(&storage, &["a"]).unlisted("days"), [left]);
         assert!(
             draft(&storage, &["a"])
                 .partitions_ever()
@@ -284,6 +333,55 @@ mod tests {
                 .retiring_of_source("days")
                 .is_empty()
         );
+    }
+
+    #[test]
+    fn what_left_first_is_forgotten_first_unless_its_messages_wait() {
+        let storage = MemoryStorage::default();
+        let name = |day: usize| format!("day {day:04}");
+        let waiting = register(&storage, &[&name(0)])[0];
+        let lane = LaneId {
+            producer: waiting,
+            stream: StreamId(1),
+            reader: PartitionId(1_000_000),
+        };
+        put_chunk(&storage, lane);
+        let days = UNLISTED_PARTITIONS_MAX + 3;
+        for day in (1..=days).step_by(256) {
+            let list: Vec<String> = (day..(day + 256).min(days + 1)).map(name).collect();
+            let list: Vec<&str> = list.iter().map(String::as_str).collect();
+            register(&storage, &list);
+        }
+        let registration = draft(&storage, &[]);
+        registration.commit(&storage).unwrap();
+        let left = draft(&storage, &[]).unlisted("days");
+        let mut names: Vec<String> = left.into_iter().map(|left| left.name).collect();
+        names.sort_unstable();
+        let mut expected: Vec<String> = (4..=days).map(name).collect();
+        expected.insert(0, name(0));
+        // The one that waits is over the number.
+        assert_eq!(names, expected);
+    }
+
+    fn put_chunk(storage: &MemoryStorage, lane: LaneId) {
+        let lease = leases::grant(storage, lane.producer).unwrap();
+        let mut messages = ChunkMessages::default();
+        messages.indexes.push(0);
+        messages.key_hashes.push(0);
+        messages.keys.push(b"k");
+        messages.event_times.push(0);
+        messages.alignments.push(0);
+        messages.payloads.push(b"p");
+        let epoch = EpochCommit {
+            chunks: vec![LaneChunk {
+                lane,
+                epoch: EpochId(1),
+                messages: Arc::new(messages),
+            }],
+            ..EpochCommit::empty(&lease, EpochId(1))
+        };
+        let outcome = storage.commit_epoch(lease, epoch).unwrap();
+        assert!(matches!(outcome, CommitOutcome::Committed(_)));
     }
 
     #[test]

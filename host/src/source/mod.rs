@@ -10,9 +10,10 @@ pub mod parked;
 
 use std::path::PathBuf;
 
-use crate::source::file::FileSource;
+use crate::source::file::{FileSource, FinishedFile};
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
+use crate::types::epoch::Checksum;
 use crate::types::pipeline::SourceConnector;
 use crate::types::timestamp_runs::TimestampRuns;
 
@@ -54,8 +55,45 @@ pub fn open(
 ) -> Result<Box<dyn Source>, SourceError> {
     match connector {
         SourceConnector::File(options) => {
-            Ok(Box::new(FileSource::open(options, position, on_change)?))
+            let finished = position.map(|position| FinishedFile::find(options, position));
+            match finished.transpose()?.flatten() {
+                Some(finished) => Ok(Box::new(finished)),
+                None => Ok(Box::new(FileSource::open(options, position, on_change)?)),
+            }
         }
+    }
+}
+
+/// Whether a source has a record behind a committed position. One that is not there any more, can't be
+/// read, or is not what was read before has none.
+pub fn has_more(connector: &SourceConnector, position: &[u8]) -> bool {
+    let Ok(mut source) = open(connector, Some(position), OnChange::Refuse) else {
+        return false;
+    };
+    let one = PollLimit { rows: 1, bytes: 1 };
+    let mut records = SourceRecords::default();
+    match source.poll(one, &mut records) {
+        Ok(_) => !records.payloads.is_empty(),
+        // Something is there that is no record.
+        Err(error) => matches!(
+            error,
+            SourceError::Malformed { .. } | SourceError::RecordTooLong { .. }
+        ),
+    }
+}
+
+/// For each of some committed positions, of partitions of other names, whether this source holds what
+/// was read up to it.
+///
+/// # Errors
+///
+/// When the source can't be read, or a position not be decoded.
+pub fn recognize(
+    connector: &SourceConnector,
+    positions: &[&[u8]],
+) -> Result<Vec<bool>, SourceError> {
+    match connector {
+        SourceConnector::File(options) => file::recognize(options, positions),
     }
 }
 
@@ -88,8 +126,12 @@ pub fn read_position(
 pub struct PartitionReading {
     /// Whether it was read to the end that it had.
     pub is_at_end: bool,
-    /// Whether it would be recognized under another name.
+    /// Whether it would be recognized under another name: a record of it was read.
     pub is_recognizable: bool,
+    /// How many bytes of its content were read.
+    pub passed_bytes: u64,
+    /// Tells what was read from other content of the same length.
+    pub content: Checksum,
     /// What was read, for people: "read up to line 17".
     pub passed: String,
 }

@@ -441,13 +441,15 @@ pub fn what_a_partition_keeps_is_found_and_a_dropped_frontier_goes(fixture: &Fix
         ..commit_of(lease, 2)
     };
     for settled in [false, true] {
-        let frontiers = |limit| rows::frontiers_kept(storage, PartitionId(1), limit).unwrap();
+        let frontiers = |limit| rows::frontiers_kept(storage, PartitionId(1), None, limit).unwrap();
         let names = rows::state_names_kept(storage, PartitionId(1)).unwrap();
         assert_eq!(names, ["count", "worst"]);
         match settled {
             false => {
                 assert_eq!(frontiers(10), [taken, dropped]);
                 assert_eq!(frontiers(1), [taken]);
+                let behind = rows::frontiers_kept(storage, PartitionId(1), Some(taken), 1);
+                assert_eq!(behind.unwrap(), [dropped]);
                 commit(storage, lease, drop.clone());
             }
             true => {
@@ -457,7 +459,7 @@ pub fn what_a_partition_keeps_is_found_and_a_dropped_frontier_goes(fixture: &Fix
         }
         storage.settle().unwrap();
     }
-    let theirs = rows::frontiers_kept(storage, PartitionId(2), 10).unwrap();
+    let theirs = rows::frontiers_kept(storage, PartitionId(2), None, 10).unwrap();
     assert_eq!(theirs, [lane(90, 2)]);
 }
 

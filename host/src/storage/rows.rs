@@ -177,7 +177,8 @@ pub fn read_frontier(
         .transpose()
 }
 
-/// At most `limit` lanes in which `reader` has a frontier, in the order of their keys.
+/// At most `limit` lanes in which `reader` has a frontier, in the order of their keys: the first ones, or
+/// those behind `after`.
 ///
 /// # Errors
 ///
@@ -185,9 +186,14 @@ pub fn read_frontier(
 pub fn frontiers_kept(
     storage: &dyn Storage,
     reader: PartitionId,
+    after: Option<LaneId>,
     limit: usize,
 ) -> Result<Vec<LaneId>, StorageError> {
-    let (start, end) = keys::frontiers_of(reader);
+    let (mut start, end) = keys::frontiers_of(reader);
+    if let Some(after) = after {
+        // The least key behind that one.
+        start = [keys::frontier(after).as_slice(), &[0]].concat();
+    }
     let keys = storage.scan_keys(&start, &end, limit)?;
     (keys.iter())
         .map(|key| {

@@ -2,7 +2,7 @@
 //! [`crate::config`]; checked by it as far as the file alone can tell.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::types::batch::ComputationKind;
@@ -78,6 +78,17 @@ impl SourceConnector {
     pub fn partition_name(&self) -> &str {
         match self {
             SourceConnector::File(options) => &options.written_path,
+        }
+    }
+
+    /// The partition of another name in the same source; `folder` is that of the pipeline file.
+    pub fn with_partition_name(&self, folder: &Path, name: &str) -> SourceConnector {
+        match self {
+            SourceConnector::File(options) => SourceConnector::File(FileSourceOptions {
+                path: folder.join(name),
+                written_path: name.to_owned(),
+                ..options.clone()
+            }),
         }
     }
 }

@@ -17,10 +17,13 @@ pub(super) mod rows;
 #[cfg(test)]
 pub(super) mod tests;
 
+use std::collections::BTreeSet;
+
 use crate::controller::change::{Change, changes, state_version_changes};
 use crate::controller::layouts::{EarlierLayouts, Layouts, layout_row, layouts_from_now_on};
 use crate::controller::source_rows::{SourcePartitions, UnlistedPartition};
 use crate::storage::{CatalogChange, CatalogOutcome, Storage};
+use crate::types::batch::ComputationKind;
 use crate::types::ids::{PartitionId, StreamId};
 
 use numbering::{number_nodes, number_streams};
@@ -77,7 +80,7 @@ impl Registration {
             streams: number_streams(storage, &known.streams, intent)?,
             nodes: number_nodes(storage, &known.nodes, intent, next)?,
         };
-        let source_partitions = SourcePartitions::draft(storage, pipeline, intent)?;
+        let source_partitions = SourcePartitions::draft(storage, pipeline, intent, next)?;
         let layouts = layouts_from_now_on(pipeline, &known_layouts, &known.nodes, &now.nodes)?;
         if now != known || source_partitions.have_changed() || found.is_empty() {
             now.deployment = next;
@@ -118,7 +121,7 @@ impl Registration {
         self.source_partitions.retiring(source)
     }
 
-    /// The partitions that a source had when it ran last and that its list has no more.
+    /// The partitions that a source's list has no more and that are remembered.
     pub fn unlisted(&self, source: &str) -> Vec<UnlistedPartition> {
         self.source_partitions.unlisted(source)
     }
@@ -140,6 +143,24 @@ impl Registration {
     /// When the intent did not name it.
     pub fn computation(&self, name: &str) -> &[PartitionId] {
         &self.now.nodes.computations[name].last.partitions
+    }
+
+    /// The transforms that are about to run, with their partitions.
+    pub fn transforms(&self) -> impl Iterator<Item = (&str, &[PartitionId])> {
+        let computations = self.now.nodes.computations.iter();
+        let in_force = computations.filter(|(_, row)| {
+            row.removed_in.is_none() && row.last.kind == ComputationKind::Transform
+        });
+        in_force.map(|(name, row)| (name.as_str(), row.last.partitions.as_slice()))
+    }
+
+    /// Every partition that is about to run.
+    pub fn partitions_in_force(&self) -> BTreeSet<PartitionId> {
+        let of_transforms = self.transforms().flat_map(|(_, partitions)| partitions);
+        of_transforms
+            .copied()
+            .chain(self.source_partitions.all_in_force())
+            .collect()
     }
 
     /// The number of a stream.

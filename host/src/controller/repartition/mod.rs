@@ -18,6 +18,7 @@
 //!
 //! What the old partitions wrote themselves stays where it is, for their readers to read to its end.
 
+mod frontiers;
 mod reroute;
 mod states;
 mod writer;
@@ -28,6 +29,7 @@ pub(super) mod tests;
 use crate::storage::{Refusal, Storage, StorageError};
 use crate::types::ids::{EpochId, PartitionId};
 
+pub use frontiers::drop_silent_frontiers;
 pub use states::{keeps_anything, sweep};
 
 /// How much is read and committed at a time. What moves does not depend on it.

@@ -182,7 +182,7 @@ pub fn sweep(
         }
     }
     loop {
-        let lanes = rows::frontiers_kept(storage, partition, limits.page_rows)?;
+        let lanes = rows::frontiers_kept(storage, partition, None, limits.page_rows)?;
         if lanes.is_empty() {
             break;
         }
@@ -215,7 +215,7 @@ pub fn keeps_anything(storage: &dyn Storage, partition: PartitionId) -> Result<b
 
 fn keeps_rows(storage: &dyn Storage, partition: PartitionId) -> Result<bool, StorageError> {
     let has_states = !rows::state_names_kept(storage, partition)?.is_empty();
-    Ok(has_states || !rows::frontiers_kept(storage, partition, 1)?.is_empty())
+    Ok(has_states || !rows::frontiers_kept(storage, partition, None, 1)?.is_empty())
 }
 
 /// The keys of a state from `start` on that one commit removes: what the limits allow, and a page at

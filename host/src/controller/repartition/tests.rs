@@ -318,7 +318,7 @@ fn d1_what_the_old_frontier_has_passed_does_not_move() {
     run(&storage, &from, &to).unwrap();
     // The new readers have no frontier that would hide anything.
     for reader in &to {
-        let frontiers = rows::frontiers_kept(&storage, *reader, 10).unwrap();
+        let frontiers = rows::frontiers_kept(&storage, *reader, None, 10).unwrap();
         assert!(frontiers.is_empty());
     }
     assert!(passed(&content(&storage, &to)));

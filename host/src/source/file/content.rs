@@ -13,6 +13,7 @@ use flate2::bufread::{DeflateDecoder, MultiGzDecoder};
 use zip::{CompressionMethod, ZipArchive};
 
 use crate::source::SourceError;
+use crate::source::file::position::PackedFile;
 use crate::types::batch::Timestamp;
 
 /// Compressed bytes read at once.
@@ -28,6 +29,8 @@ pub(super) struct Content {
     /// Size of the plain file, the gzip file or the compressed archive member.
     total_bytes: u64,
     write_time: Timestamp,
+    /// None for a plain file, or where the file system keeps no modification times.
+    packed: Option<PackedFile>,
 }
 
 #[derive(Debug)]
@@ -62,12 +65,14 @@ impl Content {
                 reader: Reader::Gzip(MultiGzDecoder::new(compressed(file, total_bytes))),
                 total_bytes,
                 write_time,
+                packed: packed_file(&metadata, total_bytes),
             }),
-            b"PK\x03\x04" | b"PK\x05\x06" => open_archive(path, file, write_time),
+            b"PK\x03\x04" | b"PK\x05\x06" => open_archive(path, file, &metadata),
             _ => Ok(Content {
                 reader: Reader::Plain(file),
                 total_bytes,
                 write_time,
+                packed: None,
             }),
         }
     }
@@ -114,6 +119,11 @@ impl Content {
         self.write_time
     }
 
+    /// The compressed file as it was when it was opened.
+    pub(super) fn packed(&self) -> Option<PackedFile> {
+        self.packed
+    }
+
     /// The size in all of what is read, compressed if it is.
     pub(super) fn total_bytes(&self) -> u64 {
         self.total_bytes
@@ -130,6 +140,28 @@ impl Content {
     }
 }
 
+/// A compressed file of which `content_bytes` are decompressed; none where its file system keeps no
+/// modification times.
+fn packed_file(metadata: &Metadata, content_bytes: u64) -> Option<PackedFile> {
+    let modified = metadata.modified().ok()?;
+    let since = modified.duration_since(UNIX_EPOCH).ok()?;
+    Some(PackedFile {
+        size_bytes: metadata.len(),
+        modified_ns: u64::try_from(since.as_nanos()).ok()?,
+        content_bytes,
+    })
+}
+
+impl PackedFile {
+    /// Whether the file at `path` is as this one was.
+    pub(super) fn is_still_at(&self, path: &Path) -> bool {
+        let metadata = std::fs::metadata(path).ok();
+        let metadata = metadata.filter(Metadata::is_file);
+        let now = metadata.and_then(|metadata| packed_file(&metadata, self.content_bytes));
+        now.as_ref() == Some(self)
+    }
+}
+
 /// A file's modification time; 0 where the file system keeps none, or one before 1970.
 fn write_time(metadata: &Metadata) -> Timestamp {
     let since = metadata.modified().ok();
@@ -138,7 +170,7 @@ fn write_time(metadata: &Metadata) -> Timestamp {
 }
 
 /// Opens the only file in a zip archive.
-fn open_archive(path: &Path, file: File, write_time: Timestamp) -> Result<Content, SourceError> {
+fn open_archive(path: &Path, file: File, metadata: &Metadata) -> Result<Content, SourceError> {
     let refused = |finding: String| SourceError::Archive {
         path: path.to_owned(),
         finding,
@@ -180,7 +212,8 @@ fn open_archive(path: &Path, file: File, write_time: Timestamp) -> Result<Conten
     Ok(Content {
         reader,
         total_bytes,
-        write_time,
+        write_time: write_time(metadata),
+        packed: packed_file(metadata, total_bytes),
     })
 }
 

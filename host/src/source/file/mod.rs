@@ -6,23 +6,27 @@
 //! - `window.rs`: the bytes ahead and just behind, contiguous.
 //! - `format.rs`: where a record ends and what its payload is.
 //! - `position.rs`: how far the file was read, and by what it is recognised.
+//! - `recognition.rs`: whether a file under another name is the one that a position is of.
+//! - `finished.rs`: a compressed file that is as it was when it was read to its end.
 
 mod content;
+mod finished;
 mod format;
 mod position;
+mod recognition;
 mod window;
 
-use std::path::Path;
-
 use crate::source::file::format::{CsvHeader, Cut, Cutter, Decoder};
-use crate::source::file::position::{FilePosition, Fingerprint};
+use crate::source::file::position::{FilePosition, Fingerprint, PackedFile};
 use crate::source::file::window::{FINGERPRINT_BYTES, Window};
 use crate::source::{
-    OnChange, PartitionReading, PollLimit, PollOutcome, Source, SourceError, SourceProgress,
-    SourceRecords,
+    OnChange, PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords,
 };
 use crate::types::batch::Timestamp;
 use crate::types::pipeline::{FileSourceOptions, RecordFormat};
+
+pub use finished::FinishedFile;
+pub use recognition::{read_position, recognize};
 
 /// The most that one poll returns beyond its first record, in bytes, whatever its limit says: a
 /// column holds less than 4 GiB.
@@ -42,8 +46,12 @@ pub struct FileSource {
     /// The line that the next record begins on.
     line: u64,
     is_unterminated: bool,
+    /// Whether a record was passed since the file's beginning.
+    has_records: bool,
     /// Where an earlier opening was at the end of the content.
     end_seen: Option<u64>,
+    /// The compressed file that the earlier opening was at the end of.
+    packed_seen: Option<PackedFile>,
     /// The write time of all its records; see [`FilePosition::write_time`].
     write_time: Timestamp,
 }
@@ -51,21 +59,6 @@ pub struct FileSource {
 /// What the partitions of a file source have in common.
 pub fn describe_kind(options: &FileSourceOptions) -> String {
     format!("files as {}", options.format.name())
-}
-
-/// What a committed position says of a file, which need not be there any more.
-///
-/// # Errors
-///
-/// When it can't be decoded.
-pub fn read_position(name: &str, encoded: &[u8]) -> Result<PartitionReading, SourceError> {
-    let position = FilePosition::decode(Path::new(name), encoded)?;
-    Ok(PartitionReading {
-        is_at_end: position.is_at_end,
-        // A file is told by its content only where some of that was read.
-        is_recognizable: position.head.length_bytes > 0,
-        passed: format!("read up to line {}", position.line.saturating_sub(1)),
-    })
 }
 
 impl FileSource {
@@ -111,7 +104,9 @@ impl FileSource {
             incarnation,
             line: 1,
             is_unterminated: false,
+            has_records: false,
             end_seen: None,
+            packed_seen: None,
         };
         source.read_preamble()?;
         Ok(source)
@@ -148,7 +143,9 @@ impl FileSource {
             incarnation: position.incarnation,
             line: 1,
             is_unterminated: false,
+            has_records: position.has_records,
             end_seen: position.is_at_end.then_some(position.offset_bytes),
+            packed_seen: position.packed,
             write_time: position.write_time,
         };
         source.read_preamble()?;
@@ -305,6 +302,7 @@ impl FileSource {
                 .push(end.expect("polls are bounded far below 4 GiB"));
             records.lines.push(self.line);
             records.write_times.push(self.write_time);
+            self.has_records = true;
             self.pass(&cut, is_terminated);
             return Ok(Taken::Record { size_bytes });
         }
@@ -313,6 +311,15 @@ impl FileSource {
     /// Whether the content was passed to the end that it has or, when nothing was read since, had.
     fn is_at_end(&self) -> bool {
         self.window.is_exhausted() || self.end_seen == Some(self.window.offset())
+    }
+
+    /// The compressed file at whose end the position is.
+    fn packed(&self) -> Option<PackedFile> {
+        match self.window.is_exhausted() {
+            true => self.window.content().packed(),
+            // What is there now may have grown since then.
+            false => self.packed_seen.filter(|_| self.is_at_end()),
+        }
     }
 
     fn too_long(&self) -> SourceError {
@@ -377,6 +384,8 @@ impl Source for FileSource {
             line: self.line,
             is_unterminated: self.is_unterminated,
             is_at_end: self.is_at_end(),
+            has_records: self.has_records,
+            packed: self.packed(),
             write_time: self.write_time,
             head: Fingerprint::of(self.window.head()),
             tail: Fingerprint::of(self.window.tail()),

@@ -28,6 +28,10 @@ pub(super) struct FilePosition {
     pub(super) is_unterminated: bool,
     /// Whether the content was passed to the end that it had.
     pub(super) is_at_end: bool,
+    /// Whether a record was passed: a header alone does not tell one file from another.
+    pub(super) has_records: bool,
+    /// The file that was decompressed to its end, if it was one.
+    pub(super) packed: Option<PackedFile>,
     /// When the file was written last, as it was found when it was opened first: milliseconds since
     /// the Unix epoch. Kept, so that a record has one write time whatever happens later.
     pub(super) write_time: Timestamp,
@@ -35,6 +39,18 @@ pub(super) struct FilePosition {
     pub(super) head: Fingerprint,
     /// The bytes just before the position.
     pub(super) tail: Fingerprint,
+}
+
+/// A compressed file as its file system describes it. One that is as it was when its end was seen need
+/// not be decompressed again to see that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PackedFile {
+    /// Size of the file.
+    pub(super) size_bytes: u64,
+    /// Its modification time, in nanoseconds since the Unix epoch.
+    pub(super) modified_ns: u64,
+    /// Size of what is decompressed: the whole file, or the member of an archive.
+    pub(super) content_bytes: u64,
 }
 
 /// Some bytes, remembered.
@@ -91,6 +107,12 @@ mod tests {
             line: 1_000_000,
             is_unterminated: true,
             is_at_end: false,
+            has_records: true,
+            packed: Some(PackedFile {
+                size_bytes: 1 << 33,
+                modified_ns: 1_700_000_000_000_000_001,
+                content_bytes: 1 << 32,
+            }),
             write_time: 1_700_000_000_000,
             head: Fingerprint::of(b"head"),
             tail: Fingerprint::of(b""),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::types::column::Column;
+use crate::types::pipeline::SourceConnector;
 
 /// How a test's content is laid into its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -607,6 +608,76 @@ fn another_format_is_another_file() {
         file.message(&error)
             .contains("it had the format lines, it has the format jsonl")
     );
+}
+
+/// Another content under the same name, length and modification time: whoever decompresses it sees that.
+#[test]
+fn a_finished_packed_file_is_looked_into_only_when_it_was_touched() {
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(1_234_567_890_123_456_789);
+    for packing in PACKINGS.into_iter().filter(|it| *it != Packing::Plain) {
+        let file = TestFile::new(RecordFormat::Lines, b"");
+        let write = |content: &[u8], time| {
+            file.write(&pack(content, packing));
+            let opened = std::fs::File::options()
+                .append(true)
+                .open(&file.options.path);
+            opened.unwrap().set_modified(time).unwrap();
+        };
+        let connector = SourceConnector::File(file.options.clone());
+        let open = |position| crate::source::open(&connector, Some(position), OnChange::Refuse);
+        write(b"one\ntwo\n", time);
+        let mut source = file.open(None).unwrap();
+        let one = PollLimit { rows: 1, bytes: 9 };
+        source.poll(one, &mut SourceRecords::default()).unwrap();
+        let middle = source.position();
+        let _ = read_on(&mut source, NO_LIMIT);
+        let end = source.position();
+        // Opened again and not read on, it says the same of its end.
+        assert_eq!(file.open(Some(&end)).unwrap().position(), end);
+
+        write(b"two\none\n", time);
+        let mut finished = open(&end).unwrap();
+        let mut records = SourceRecords::default();
+        let polled = finished.poll(NO_LIMIT, &mut records).unwrap();
+        assert!(polled == PollOutcome::End && records.payloads.is_empty());
+        assert_eq!(finished.position(), end);
+        assert_eq!(finished.write_time(), source.write_time());
+        assert_eq!(finished.progress(), source.progress());
+        let is_refused =
+            |position| matches!(open(position), Err(SourceError::IdentityChanged { .. }));
+        assert!(is_refused(&middle), "{packing:?}: it was not finished");
+        write(b"two\none\n", time + std::time::Duration::from_nanos(1));
+        assert!(is_refused(&end), "{packing:?}: it was touched");
+        write(b"one\ntwo\nthree\n", time);
+        let mut grown = open(&end).unwrap();
+        grown.poll(NO_LIMIT, &mut records).unwrap();
+        assert_eq!(records.payloads.bytes, b"three", "{packing:?}");
+    }
+}
+
+#[test]
+fn a_file_is_recognized_by_records_that_it_holds() {
+    let file = TestFile::new(RecordFormat::Csv, b"n\n");
+    let positions = |content: &[u8]| {
+        file.write(content);
+        let mut source = file.open(None).unwrap();
+        let _ = read_on(&mut source, NO_LIMIT);
+        source.position()
+    };
+    let [header, short, long] = [&b"n\n"[..], b"n\n1\n", b"n\n1\n2\n"].map(positions);
+    let is_recognizable = |position: &[u8]| read_position("f", position).unwrap().is_recognizable;
+    assert!(!is_recognizable(&header));
+    assert!(is_recognizable(&short) && is_recognizable(&long));
+    let resumed = file.open(Some(&short)).unwrap().position();
+    assert!(is_recognizable(&resumed), "it was read by an earlier run");
+    let held = |content: &[u8]| {
+        file.write(content);
+        recognize(&file.options, &[&short, &long]).unwrap()
+    };
+    assert_eq!(held(b"n\n1\n2\n3\n"), [true, true]);
+    assert_eq!(held(b"n\n1\n"), [true, false]);
+    assert_eq!(held(b"n\n2\n"), [false, false]);
+    assert_eq!(held(b""), [false, false]);
 }
 
 #[test]
