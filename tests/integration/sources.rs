@@ -7,6 +7,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use harness::{Finished, Running, TestHost, component};
 use serde_json::Value;
 
+use crate::example::line_count;
+
 /// Writes a pipeline that passes on the amounts of these files' events, with more lines for its
 /// source.
 pub(crate) fn write_pipeline(folder: &TestHost, files: &[&str], more: &str) {
@@ -266,4 +268,28 @@ fn what_a_file_put_into_lanes_is_taken_although_it_has_left() {
     let again = run(&folder, &[]);
     check_says(&again, 0, &[" 0 records", ", 0 epochs"]);
     assert!(again.stdout.is_empty());
+}
+
+/// `check` said that it fits and `run` could not write it down: the names of all streams were one
+/// small row.
+#[test]
+fn a_pipeline_of_many_sources_with_long_names_runs_once_check_lets_it_pass() {
+    const SOURCES: usize = 90;
+    let folder = TestHost::new();
+    let names: Vec<String> = (0..SOURCES)
+        .map(|number| format!("{number:s>45}"))
+        .collect();
+    let mut file = "name = \"many\"\n".to_owned();
+    for name in &names {
+        write_events(&folder, name, 0..1);
+        file +=
+            &format!("[sources.{name}]\ntype = \"file\"\npath = {name:?}\nformat = \"lines\"\n");
+    }
+    file += &format!("[sinks.out]\ntype = \"file\"\npath = \"out.jsonl\"\ninputs = {names:?}\n");
+    folder.write("tidelock.toml", file);
+    folder.run(["check", "."]).expect_code(0);
+    for _ in 0..2 {
+        run(&folder, &[]).expect_code(0);
+        assert_eq!(line_count(&folder, "out.jsonl"), SOURCES);
+    }
 }
