@@ -1,4 +1,5 @@
-//! The flights example as it is written, in a folder of its own, for tests to change and to run.
+//! Examples as they are written, the flights above all, in a folder of their own, for tests to change and
+//! to run.
 
 use std::path::Path;
 
@@ -15,15 +16,42 @@ pub(crate) fn pipeline(lines: usize, edit: impl FnOnce(&mut Table)) -> TestHost 
 
 /// Writes the pipeline file anew, changed by `edit`.
 pub(crate) fn write_pipeline(folder: &TestHost, edit: impl FnOnce(&mut Table)) {
-    let example = workspace().join("examples/flights/tidelock.toml");
-    let text = std::fs::read_to_string(example).expect("the example has a pipeline file");
+    let components = [("parse", "flights-parse"), ("delays", "flights-delays")];
+    write_example(folder, "flights", &components, |file| {
+        file["sources"]["departures"]["path"] = "flights.csv".into();
+        edit(file);
+    });
+}
+
+/// Writes the pipeline file of an example with its components where they are built, changed by
+/// `edit`.
+pub(crate) fn write_example(
+    folder: &TestHost,
+    example: &str,
+    components: &[(&str, &str)],
+    edit: impl FnOnce(&mut Table),
+) {
+    let path = workspace().join(format!("examples/{example}/tidelock.toml"));
+    let text = std::fs::read_to_string(path).expect("the example has a pipeline file");
     let mut file: Table = text.parse().expect("the example's pipeline file is TOML");
-    for (name, package) in [("parse", "flights-parse"), ("delays", "flights-delays")] {
-        file["components"][name] = text_of(&component(package));
+    for (name, package) in components {
+        file["components"][*name] = text_of(&component(package));
     }
-    file["sources"]["departures"]["path"] = "flights.csv".into();
     edit(&mut file);
     folder.write("tidelock.toml", file.to_string());
+}
+
+/// Adds what a text in TOML says; where both say something, the text counts.
+pub(crate) fn add(file: &mut Table, text: &str) {
+    fn merge(into: &mut Table, more: Table) {
+        for (name, value) in more {
+            match (into.get_mut(&name), value) {
+                (Some(Value::Table(old)), Value::Table(new)) => merge(old, new),
+                (_, value) => drop(into.insert(name, value)),
+            }
+        }
+    }
+    merge(file, text.parse().expect("tests write TOML"));
 }
 
 /// Writes the first `lines` lines of the week as the pipeline's source.

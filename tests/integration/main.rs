@@ -17,6 +17,8 @@ mod epochs;
 mod graph;
 // What lanes leave in a data directory.
 mod lanes;
+// The keyed-sum example as it is written, for tests to change.
+mod keyed_sum;
 // SIGKILL at any moment, and output as if nothing had happened.
 mod kill;
 // Transforms cut into several partitions.

@@ -10,11 +10,16 @@ use crate::example::{limit_epochs, pipeline, write_lines, write_pipeline};
 /// Sets the transform's partitions, and epochs so small that kills find many.
 pub(crate) fn partitioned(count: i64) -> impl Fn(&mut toml::Table) {
     move |file| {
-        let delays = file["computations"]["delays"].as_table_mut();
-        let delays = delays.expect("a computation is a table");
-        delays.insert("partitions".to_owned(), count.into());
+        partition(file, "delays", count);
         limit_epochs(file, 32);
     }
+}
+
+/// Cuts a transform into partitions.
+pub(crate) fn partition(file: &mut toml::Table, transform: &str, count: i64) {
+    let transform = file["computations"][transform].as_table_mut();
+    let transform = transform.expect("a computation is a table");
+    transform.insert("partitions".to_owned(), count.into());
 }
 
 /// The rows of a sink by their key, in the order of the file.

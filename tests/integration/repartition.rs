@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 
 use harness::{Finished, Running, TestHost, component};
 
+use crate::example::{add, limit_epochs};
+use crate::keyed_sum;
+
 const EVENTS: usize = 3_000;
 const USERS: usize = 60;
 
@@ -53,29 +56,16 @@ fn folder() -> TestHost {
 
 /// The second transform is slow, so that what the first one wrote waits for it.
 fn write_pipeline(folder: &TestHost, partitions: Partitions) {
-    let path = |name| component(name).display().to_string();
     let Partitions { sum, numbers } = partitions;
-    let text = format!(
-        r#"
-name = "numbered"
+    keyed_sum::write_pipeline(folder, |file| {
+        limit_epochs(file, 8);
+        add(
+            file,
+            &format!(
+                r#"
 [components]
-parse = {:?}
-sum = {:?}
-numbers = {:?}
-[sources.events]
-type = "file"
-path = "events.jsonl"
-format = "lines"
-[computations.parse]
-component = "parse"
-kind = "map"
-inputs = ["events"]
-outputs = ["amounts"]
+numbers = {component:?}
 [computations.sum]
-component = "sum"
-kind = "transform"
-inputs = ["amounts"]
-outputs = ["sums"]
 partitions = {sum}
 [computations.numbers]
 component = "numbers"
@@ -85,21 +75,16 @@ outputs = ["numbered"]
 partitions = {numbers}
 parameters = {{ work = 200_000 }}
 [sinks.sums]
-type = "file"
 path = "out/sums"
-inputs = ["sums"]
 [sinks.numbered]
 type = "file"
 path = "out/numbered"
 inputs = ["numbered"]
-[epoch]
-max_rows_per_epoch = 8
 "#,
-        path("keyed-sum-parse"),
-        path("keyed-sum-sum"),
-        path("numbers_sums"),
-    );
-    folder.write("tidelock.toml", text);
+                component = component("numbers_sums"),
+            ),
+        );
+    });
 }
 
 fn start(folder: &TestHost) -> Running {

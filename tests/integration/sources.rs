@@ -4,41 +4,23 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::time::{Duration, UNIX_EPOCH};
 
-use harness::{Finished, Running, TestHost, component};
+use harness::{Finished, Running, TestHost};
 use serde_json::Value;
 
-use crate::example::line_count;
+use crate::example::{add, limit_epochs, line_count, remove_computation};
+use crate::keyed_sum;
 
 /// Writes a pipeline that passes on the amounts of these files' events, with more lines for its
 /// source.
 pub(crate) fn write_pipeline(folder: &TestHost, files: &[&str], more: &str) {
-    folder.write(
-        "tidelock.toml",
-        format!(
-            r#"
-name = "days"
-[components]
-parse = {parse:?}
-[epoch]
-max_rows_per_epoch = 20
-[sources.events]
-type = "file"
-paths = {files:?}
-format = "jsonl"
-{more}
-[computations.parse]
-component = "parse"
-kind = "map"
-inputs = ["events"]
-outputs = ["amounts"]
-[sinks.amounts]
-type = "file"
-path = "amounts.jsonl"
-inputs = ["amounts"]
-"#,
-            parse = component("keyed-sum-parse"),
-        ),
-    );
+    keyed_sum::write_pipeline(folder, |file| {
+        limit_epochs(file, 20);
+        keyed_sum::read_files(file, files);
+        remove_computation(file, "sum");
+        let amounts =
+            "[sinks.amounts]\ntype = \"file\"\npath = \"amounts.jsonl\"\ninputs = [\"amounts\"]";
+        add(file, &format!("{amounts}\n[sources.events]\n{more}"));
+    });
 }
 
 /// Writes a file with one event for each amount, all of a user of the file's name.
@@ -209,38 +191,14 @@ fn f1_kills_of_many_files_lose_and_repeat_nothing() {
 
 /// A pipeline that adds up these files' amounts by user; its rows go to standard output.
 fn write_sums_pipeline(folder: &TestHost, files: &[&str]) {
-    folder.write(
-        "tidelock.toml",
-        format!(
-            r#"
-name = "sums"
-[components]
-parse = {parse:?}
-sum = {sum:?}
-[epoch]
-max_rows_per_epoch = 100
-[sources.events]
-type = "file"
-paths = {files:?}
-format = "jsonl"
-[computations.parse]
-component = "parse"
-kind = "map"
-inputs = ["events"]
-outputs = ["amounts"]
-[computations.sum]
-component = "sum"
-kind = "transform"
-inputs = ["amounts"]
-outputs = ["sums"]
-[sinks.sums]
-type = "stdout"
-inputs = ["sums"]
-"#,
-            parse = component("keyed-sum-parse"),
-            sum = component("keyed-sum-sum"),
-        ),
-    );
+    keyed_sum::write_pipeline(folder, |file| {
+        limit_epochs(file, 100);
+        keyed_sum::read_files(file, files);
+        let sink = file["sinks"]["sums"].as_table_mut();
+        let sink = sink.expect("a sink is a table");
+        sink.remove("path");
+        sink.insert("type".to_owned(), "stdout".into());
+    });
 }
 
 #[test]

@@ -5,6 +5,8 @@ use harness::{Running, TestHost, component};
 use serde_json::Value;
 
 use crate::example::line_count;
+use crate::keyed_sum;
+use crate::partitions::partition;
 
 /// The keyed-sum pipeline over these users' events, its transform in four partitions.
 fn sums_of(users: impl Iterator<Item = String>) -> TestHost {
@@ -13,38 +15,7 @@ fn sums_of(users: impl Iterator<Item = String>) -> TestHost {
         .map(|user| format!("{{\"user\":\"{user}\",\"amount\":1}}\n"))
         .collect();
     folder.write("events.jsonl", events);
-    folder.write(
-        "tidelock.toml",
-        format!(
-            r#"
-name = "sums"
-[components]
-parse = {parse:?}
-sum = {sum:?}
-[sources.events]
-type = "file"
-path = "events.jsonl"
-format = "lines"
-[computations.parse]
-component = "parse"
-kind = "map"
-inputs = ["events"]
-outputs = ["amounts"]
-[computations.sum]
-component = "sum"
-kind = "transform"
-inputs = ["amounts"]
-outputs = ["sums"]
-partitions = 4
-[sinks.sums]
-type = "file"
-path = "sums.jsonl"
-inputs = ["sums"]
-"#,
-            parse = component("keyed-sum-parse"),
-            sum = component("keyed-sum-sum"),
-        ),
-    );
+    keyed_sum::write_pipeline(&folder, |file| partition(file, "sum", 4));
     folder
 }
 

@@ -220,20 +220,10 @@ impl SimulatedStorage {
         let was_decided = |one: &Decided| is_head(&memory, &one.commit) == Some(true);
         (history.decided).extend(undetermined.into_iter().filter(was_decided));
         SimulatedStorage {
-            clock: self.clock,
             memory,
-            drawn: DrawnFault::default(),
-            met_fault: Mutex::default(),
-            read_faults: Mutex::default(),
-            has_failed_reading: AtomicBool::new(false),
-            is_starting: Arc::default(),
-            start_met_fault: AtomicBool::new(false),
-            changed_states: Mutex::default(),
-            read_back: Mutex::default(),
-            lane_bytes_max: AtomicU64::new(u64::MAX),
-            start: AtomicUsize::new(0),
             history: Mutex::new(history),
             mutation: self.mutation,
+            ..SimulatedStorage::new(self.clock, None)
         }
     }
 

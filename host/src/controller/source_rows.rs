@@ -252,13 +252,12 @@ fn read_rows(storage: &dyn Storage, pipeline: &str) -> Result<BTreeMap<Name, Row
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::controller::registry::{Registration, SourceIntent};
+    use crate::storage::contract::chunk;
     use crate::storage::memory::MemoryStorage;
     use crate::storage::{CommitOutcome, leases};
-    use crate::types::epoch::{ChunkMessages, EpochCommit, LaneChunk};
+    use crate::types::epoch::EpochCommit;
     use crate::types::ids::{EpochId, LaneId, StreamId};
 
     fn intent(files: &[&str]) -> Intent {
@@ -365,19 +364,8 @@ mod tests {
 
     fn put_chunk(storage: &MemoryStorage, lane: LaneId) {
         let lease = leases::grant(storage, lane.producer).unwrap();
-        let mut messages = ChunkMessages::default();
-        messages.indexes.push(0);
-        messages.key_hashes.push(0);
-        messages.keys.push(b"k");
-        messages.event_times.push(0);
-        messages.alignments.push(0);
-        messages.payloads.push(b"p");
         let epoch = EpochCommit {
-            chunks: vec![LaneChunk {
-                lane,
-                epoch: EpochId(1),
-                messages: Arc::new(messages),
-            }],
+            chunks: vec![chunk(lane, 1, &["p"])],
             ..EpochCommit::empty(&lease, EpochId(1))
         };
         let outcome = storage.commit_epoch(lease, epoch).unwrap();

@@ -174,6 +174,7 @@ impl LaneBoard {
     }
 
     /// Bytes of messages in a lane that its reader has not committed past.
+    #[cfg(test)]
     pub fn waiting_bytes(&self, lane: LaneId) -> u64 {
         self.status(lane, |status| status.waiting_bytes)
     }
