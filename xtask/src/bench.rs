@@ -23,13 +23,13 @@ pub(crate) struct BenchArguments {
     #[arg(value_parser = ["w1", "w3", GROWTH])]
     workloads: Vec<String>,
     /// Lines of the input, about 110 bytes each [default: 4,000,000; of w1-growth 10,000,000].
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     records: Option<u64>,
     /// How often each program runs [default: 5; of w1-growth 3].
-    #[arg(long)]
-    runs: Option<usize>,
-    /// Partitions of the transform.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: Option<u32>,
+    /// Partitions of the transform, 1 to 256.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     partitions: u32,
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Seeds {
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
     /// How many seeds, one after the other.
-    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
 }
 
