@@ -69,6 +69,8 @@ pub struct Planner<'a> {
     storage: &'a dyn Storage,
     registration: &'a Registration,
     wiring: Wiring<'a>,
+    /// What each job may keep in memory.
+    memory: JobMemory,
 }
 
 impl<'a> Planner<'a> {
@@ -82,13 +84,17 @@ impl<'a> Planner<'a> {
     ) -> Planner<'a> {
         let computations = admission.computations.iter();
         let descriptions = computations.map(|(name, of)| (name.as_str(), &of.description));
+        let wiring = Wiring::new(pipeline, descriptions.collect(), registration);
+        let shapes = wiring.shapes().iter();
+        let jobs = shapes.map(|shape| wiring.partitions(&shape.head).len());
         Planner {
             pipeline,
             admission,
             runtime,
             storage,
             registration,
-            wiring: Wiring::new(pipeline, descriptions.collect(), registration),
+            memory: JobMemory::share_of(jobs.sum()),
+            wiring,
         }
     }
 
@@ -186,21 +192,13 @@ impl<'a> Planner<'a> {
             lease,
             deployment: self.registration.deployment(),
             limits: self.pipeline.epoch,
-            memory: JobMemory::share_of(self.job_count()),
+            memory: self.memory,
             input,
             transform,
             maps,
             streams: wiring.streams_written(shape),
             sinks,
         })
-    }
-
-    /// How many jobs the run has that may hold much: one for each partition in force.
-    fn job_count(&self) -> usize {
-        let shapes = self.wiring.shapes().iter();
-        shapes
-            .map(|shape| self.wiring.partitions(&shape.head).len())
-            .sum()
     }
 
     fn node(&self, name: &str, places: NodePlaces) -> Result<NodePlan, PlacementError> {
