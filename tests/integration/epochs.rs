@@ -23,7 +23,7 @@ use tidelock::types::ids::{EpochId, LaneId, PartitionId, StreamId};
 use tidelock::types::lease::Lease;
 use tidelock::types::pipeline::{
     CallLimits, EpochLimits, FileSourceOptions, Grants, InstancePolicy, LaneLimits, RecordFormat,
-    SourceConnector,
+    SourceConnector, WatermarkOptions,
 };
 use tidelock::worker::announced::{AnnouncedJob, JobContext};
 use tidelock::worker::board::LaneBoard;
@@ -31,7 +31,7 @@ use tidelock::worker::error::JobError;
 use tidelock::worker::job::{Job, JobStep};
 use tidelock::worker::plan::{
     InputPlan, JobMemory, JobPlan, LanePlan, NodePlan, PartitionPlace, SinkPlan, SourcePlan,
-    StreamPlan,
+    StreamPlan, TimePlan,
 };
 use tidelock::worker::progress::RunProgress;
 
@@ -166,6 +166,7 @@ impl Jobs {
     fn source(&self, rows: usize) -> Job {
         let position = rows::read_source_position(&*self.storage, SOURCE).expect("it is sound");
         let connector = SourceConnector::File(FileSourceOptions {
+            follow: false,
             path: self.folder.path().join("records"),
             written_path: "records".to_owned(),
             format: RecordFormat::Lines,
@@ -173,6 +174,8 @@ impl Jobs {
         });
         let source = open(&connector, position.as_deref(), OnChange::Refuse);
         let plan = JobPlan {
+            run: 1,
+            time: TimePlan::default(),
             name: "records".to_owned(),
             place: PartitionPlace::new(0, 1),
             lease: self.grant(SOURCE),
@@ -180,6 +183,7 @@ impl Jobs {
             limits: limits(rows, rows),
             memory: JobMemory::default(),
             input: InputPlan::Source(SourcePlan {
+                watermarks: WatermarkOptions::default(),
                 described: "source records".to_owned(),
                 source: source.expect("the source opens"),
                 turn: None,
@@ -217,6 +221,8 @@ impl Jobs {
             sinks,
         };
         let plan = JobPlan {
+            run: 1,
+            time: TimePlan::default(),
             name: "tally".to_owned(),
             place: PartitionPlace::new(0, 1),
             lease,

@@ -9,6 +9,7 @@ use crate::config::graph::{Node, NodeKind};
 use crate::config::tables::{Tables, values};
 use crate::types::pipeline::{
     FileSourceOptions, RecordFormat, SinkConnector, SinkOptions, SourceConnector, SourceOptions,
+    WatermarkOptions,
 };
 
 /// The greatest number of partitions of a source: each is a job with a thread of its own.
@@ -70,6 +71,7 @@ impl Tables<'_> {
         let (files, format) = (files?, format?.value);
         let partition = |(path, written_path)| {
             SourceConnector::File(FileSourceOptions {
+                follow: false,
                 path,
                 written_path,
                 format,
@@ -77,6 +79,7 @@ impl Tables<'_> {
             })
         };
         Some(SourceOptions {
+            watermarks: WatermarkOptions::default(),
             partitions: files.into_iter().map(partition).collect(),
             parallel_partitions: parallel.map(|parallel| parallel.value as usize),
             line: fields.line,

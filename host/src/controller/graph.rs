@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::types::pipeline::{
         CallLimits, ComputationLines, ComputationOptions, EpochLimits, FileSourceOptions, Grants,
-        InstancePolicy, LaneLimits, RecordFormat, SourceConnector, SourceOptions,
+        InstancePolicy, LaneLimits, RecordFormat, SourceConnector, SourceOptions, WatermarkOptions,
     };
 
     fn computation(kind: ComputationKind, inputs: &[&str], outputs: &[&str]) -> ComputationOptions {
@@ -138,6 +138,9 @@ mod tests {
             outputs: names(outputs),
             partitions: 1,
             stream_delays: std::collections::BTreeMap::new(),
+            late_output: None,
+            allowed_lateness: std::collections::BTreeMap::new(),
+            state_ttls: std::collections::BTreeMap::new(),
             parameters: "{}".to_owned(),
             grants: Grants::default(),
             limits: CallLimits::default(),
@@ -165,8 +168,10 @@ mod tests {
                 written_path: "s.csv".to_owned(),
                 format: RecordFormat::Lines,
                 max_record_bytes: 1,
+                follow: false,
             })],
             parallel_partitions: None,
+            watermarks: WatermarkOptions::default(),
             line: 1,
         };
         let computations = [

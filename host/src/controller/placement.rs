@@ -16,7 +16,9 @@ use crate::storage::{Storage, StorageError, leases, rows};
 use crate::types::ids::{LaneId, PartitionId};
 use crate::types::lease::Lease;
 use crate::types::pipeline::{Pipeline, SinkConnector};
-use crate::worker::plan::{InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan};
+use crate::worker::plan::{
+    InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, TimePlan,
+};
 
 /// A job could not be planned.
 #[derive(Debug, thiserror::Error)]
@@ -136,6 +138,7 @@ impl<'a> Planner<'a> {
                     writer.place,
                     self.grant(writer.partition)?,
                     self.registration.deployment(),
+                    self.registration.run(),
                     self.wiring.streams_written(shape),
                 ));
             }
@@ -191,10 +194,12 @@ impl<'a> Planner<'a> {
             place,
             lease,
             deployment: self.registration.deployment(),
+            run: self.registration.run(),
             limits: self.pipeline.epoch,
             memory: self.memory,
             input,
             transform,
+            time: TimePlan::default(),
             maps,
             streams: wiring.streams_written(shape),
             sinks,

@@ -81,6 +81,7 @@ fn plan(
             described,
             source,
             turn: None,
+            watermarks: options.watermarks,
         };
     }
     let turn = SourceTurn {
@@ -93,5 +94,6 @@ fn plan(
         described,
         source: Box::new(ParkedSource::new(connector, &*source)),
         turn: Some(turn),
+        watermarks: options.watermarks,
     }
 }

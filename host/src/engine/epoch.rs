@@ -10,8 +10,8 @@ use crate::engine::stream::{InputMessages, StreamMessages};
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::epoch::{
-    Checksum, ChunkMessages, EpochCommit, EpochRecord, FrontierAdvance, LaneChunk, LaneTrim,
-    SinkAppend, StateChanges,
+    Checksum, ChunkMessages, EpochCommit, EpochRecord, EpochTime, FrontierAdvance, LaneChunk,
+    LaneTrim, SinkAppend, StateChanges,
 };
 use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId};
 use crate::types::pipeline::EpochLimits;
@@ -197,6 +197,7 @@ impl OpenEpoch {
             dropped_frontiers: Vec::new(),
             dropped_records: Vec::new(),
             states: parts.states,
+            timers: Vec::new(),
             chunks: self
                 .chunks
                 .into_iter()
@@ -219,6 +220,7 @@ impl OpenEpoch {
                 batch_count: self.batch_count,
                 fuel: self.fuel,
                 alignment: self.alignment,
+                time: EpochTime::default(),
                 input_checksum: self.input.finish(),
                 state_checksum: self.states.finish(),
                 output_checksum,

@@ -193,6 +193,7 @@ impl StateCache {
             state: self.names[state].clone(),
             keys,
             values,
+            touched: Vec::new(),
         }
     }
 

@@ -77,6 +77,7 @@ mod tests {
         let path = folder.path().join("lines");
         std::fs::write(&path, "a\nb\nc\n").unwrap();
         let connector = SourceConnector::File(FileSourceOptions {
+            follow: false,
             path,
             written_path: "lines".to_owned(),
             format: RecordFormat::Lines,

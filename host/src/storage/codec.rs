@@ -13,10 +13,13 @@ use std::sync::Arc;
 use crate::storage::{StorageError, entry, keys};
 use crate::types::column::Column;
 use crate::types::epoch::{
-    Checksum, ChunkMessages, EpochCommit, EpochRecord, FrontierAdvance, Head, StateChanges,
+    Checksum, ChunkMessages, EpochCommit, EpochRecord, EpochTime, FrontierAdvance, GeneratorTime,
+    Head, StateChanges,
 };
 use crate::types::ids::{EpochId, Generation, LaneId, LeaseId, PartitionId, StreamId};
+use crate::types::timer::TimerPlace;
 use crate::types::timestamp_runs::TimestampRuns;
+use crate::types::watermark::{LaneStep, LaneTime};
 
 /// The format version of every kind of value in this release.
 pub const FORMAT_VERSION: u8 = 1;
@@ -68,6 +71,8 @@ pub fn for_each_row(commit: &EpochCommit, mut emit: impl FnMut(&[u8], NewValue<'
         let mut value = vec![FORMAT_VERSION];
         put_u64(&mut value, advance.epoch.0);
         put_u32(&mut value, advance.index);
+        put_u64(&mut value, advance.run);
+        put_lane_time(&mut value, advance.time);
         (keys::frontier(advance.lane), Some(value))
     });
     let dropped = (commit.dropped_frontiers.iter()).map(|lane| (keys::frontier(*lane), None));
@@ -230,6 +235,7 @@ fn chunk_is_well_formed(messages: &ChunkMessages) -> bool {
         && messages.payloads.len() == count
         && messages.keys.is_well_formed()
         && messages.payloads.is_well_formed()
+        && (messages.steps).is_sorted_by(|left, right| left.index < right.index)
 }
 
 // --------------------------------------------------------------------------------- values
@@ -326,7 +332,7 @@ pub fn decode_number(what: impl FnOnce() -> String, value: &[u8]) -> Result<u64,
     decode(what, value, Fields::u64)
 }
 
-/// A frontier: epoch and index of the last message read.
+/// A frontier: epoch and index of the last message or step read, and the lane's time there.
 ///
 /// # Errors
 ///
@@ -340,6 +346,8 @@ pub fn decode_frontier(lane: LaneId, value: &[u8]) -> Result<FrontierAdvance, St
                 lane,
                 epoch: EpochId(fields.u64()?),
                 index: fields.u32()?,
+                run: fields.u64()?,
+                time: fields.lane_time()?,
             })
         },
     )
@@ -472,6 +480,37 @@ pub(super) fn put_chunk(buffer: &mut Vec<u8>, messages: &ChunkMessages) {
     }
     put_column(buffer, &messages.keys);
     put_column(buffer, &messages.payloads);
+    put_u32(buffer, len_u32(messages.steps.len()));
+    for step in &messages.steps {
+        put_u32(buffer, step.index);
+        put_lane_time(buffer, step.time);
+    }
+}
+
+pub(super) fn put_lane_time(buffer: &mut Vec<u8>, time: LaneTime) {
+    put_u64(buffer, time.watermark);
+    buffer.push(u8::from(time.is_idle));
+}
+
+fn put_time(buffer: &mut Vec<u8>, time: &EpochTime) {
+    put_u64(buffer, time.run);
+    put_u32(buffer, len_u32(time.input_watermarks.len()));
+    put_u64s(buffer, &time.input_watermarks);
+    put_lane_time(buffer, time.output);
+    put_u64(buffer, time.latest_watermark);
+    put_u64(buffer, time.generator.greatest);
+    put_u64(buffer, time.generator.records);
+    buffer.push(u8::from(time.fired_up_to.is_some()));
+    if let Some(place) = &time.fired_up_to {
+        put_u64(buffer, place.trigger_time);
+        put_bytes(buffer, place.stream.as_bytes());
+        put_bytes(buffer, &place.key);
+    }
+    put_u64(buffer, time.pending_timers);
+    put_u64(buffer, time.step_count);
+    put_u64(buffer, time.fired_count);
+    put_u64(buffer, time.late_count);
+    put_u64(buffer, time.future_count);
 }
 
 pub(super) fn put_record(buffer: &mut Vec<u8>, record: &EpochRecord) {
@@ -481,6 +520,7 @@ pub(super) fn put_record(buffer: &mut Vec<u8>, record: &EpochRecord) {
     put_u64(buffer, record.batch_count);
     put_u64(buffer, record.fuel);
     put_u64(buffer, record.alignment);
+    put_time(buffer, &record.time);
     buffer.extend_from_slice(&record.input_checksum.0);
     buffer.extend_from_slice(&record.state_checksum.0);
     buffer.extend_from_slice(&record.output_checksum.0);
@@ -659,7 +699,53 @@ impl<'a> Fields<'a> {
             event_times,
             alignments,
             payloads: self.column(count)?,
+            steps: self.many(13, |fields| {
+                Ok(LaneStep {
+                    index: fields.u32()?,
+                    time: fields.lane_time()?,
+                })
+            })?,
         })
+    }
+
+    pub(super) fn lane_time(&mut self) -> Result<LaneTime, Finding> {
+        Ok(LaneTime {
+            watermark: self.u64()?,
+            is_idle: self.u8()? != 0,
+        })
+    }
+
+    fn time(&mut self) -> Result<EpochTime, Finding> {
+        Ok(EpochTime {
+            run: self.u64()?,
+            input_watermarks: self.many(8, Fields::u64)?,
+            output: self.lane_time()?,
+            latest_watermark: self.u64()?,
+            generator: GeneratorTime {
+                greatest: self.u64()?,
+                records: self.u64()?,
+            },
+            fired_up_to: match self.u8()? {
+                0 => None,
+                _ => Some(TimerPlace {
+                    trigger_time: self.u64()?,
+                    stream: self.text()?,
+                    key: self.bytes()?.to_vec(),
+                }),
+            },
+            pending_timers: self.u64()?,
+            step_count: self.u64()?,
+            fired_count: self.u64()?,
+            late_count: self.u64()?,
+            future_count: self.u64()?,
+        })
+    }
+
+    pub(super) fn text(&mut self) -> Result<String, Finding> {
+        let text = std::str::from_utf8(self.bytes()?);
+        Ok(text
+            .map_err(|_| "a name is not UTF-8".to_owned())?
+            .to_owned())
     }
 
     pub(super) fn record(&mut self) -> Result<EpochRecord, Finding> {
@@ -670,6 +756,7 @@ impl<'a> Fields<'a> {
             batch_count: self.u64()?,
             fuel: self.u64()?,
             alignment: self.u64()?,
+            time: self.time()?,
             input_checksum: self.checksum()?,
             state_checksum: self.checksum()?,
             output_checksum: self.checksum()?,
@@ -693,6 +780,7 @@ pub(super) mod tests {
 
     fn changes(state: &str, rows: &[(&str, &str)]) -> StateChanges {
         StateChanges {
+            touched: Vec::new(),
             state: state.to_owned(),
             keys: rows.iter().map(|(key, _)| key.as_bytes()).collect(),
             values: rows.iter().map(|(_, value)| value.as_bytes()).collect(),
@@ -701,11 +789,14 @@ pub(super) mod tests {
 
     pub(in crate::storage) fn full_commit() -> EpochCommit {
         EpochCommit {
+            timers: Vec::new(),
             partition: PartitionId(7),
             generation: Generation(3),
             epoch: EpochId(1_001),
             source_position: Some(b"line 12".to_vec()),
             frontiers: vec![FrontierAdvance {
+                run: 1,
+                time: LaneTime::default(),
                 lane: LaneId {
                     producer: PartitionId(1),
                     stream: StreamId(1),
@@ -728,6 +819,13 @@ pub(super) mod tests {
                 lane: lane(9),
                 epoch: EpochId(1_001),
                 messages: Arc::new(ChunkMessages {
+                    steps: vec![LaneStep {
+                        index: 9,
+                        time: LaneTime {
+                            watermark: 77,
+                            is_idle: true,
+                        },
+                    }],
                     indexes: vec![0, 3],
                     key_hashes: vec![11, 12],
                     keys: [b"k".as_slice(), b""].into_iter().collect(),
@@ -745,6 +843,7 @@ pub(super) mod tests {
                 bytes: b"row\n".to_vec(),
             }],
             record: EpochRecord {
+                time: full_time(),
                 deployment: 1,
                 input_count: 2,
                 output_count: 3,
@@ -900,5 +999,31 @@ pub(super) mod tests {
             |commit| commit.chunks[0].epoch = EpochId(1_002),
             "which is not made yet",
         );
+    }
+
+    fn full_time() -> EpochTime {
+        EpochTime {
+            run: 3,
+            input_watermarks: vec![11, 12],
+            output: LaneTime {
+                watermark: 10,
+                is_idle: true,
+            },
+            latest_watermark: 12,
+            generator: GeneratorTime {
+                greatest: 13,
+                records: 14,
+            },
+            fired_up_to: Some(TimerPlace {
+                trigger_time: 15,
+                stream: "quiet".to_owned(),
+                key: b"k".to_vec(),
+            }),
+            pending_timers: 16,
+            step_count: 17,
+            fired_count: 18,
+            late_count: 19,
+            future_count: 20,
+        }
     }
 }

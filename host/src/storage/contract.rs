@@ -25,6 +25,7 @@ use crate::types::epoch::{
 use crate::types::ids::{EpochId, LaneId, PartitionId, SinkFileId, StreamId};
 use crate::types::key::key_hash;
 use crate::types::lease::Lease;
+use crate::types::watermark::LaneTime;
 
 /// Fresh storage, and what the suite can't know about it.
 pub struct Fixture {
@@ -191,6 +192,8 @@ fn full_commit(lease: Lease, epoch: u64, file: SinkFileId) -> EpochCommit {
     EpochCommit {
         source_position: Some(format!("position {epoch}").into_bytes()),
         frontiers: vec![FrontierAdvance {
+            run: 1,
+            time: LaneTime::default(),
             lane: lane(90, lease.partition.0),
             epoch: EpochId(epoch),
             index: 3,
@@ -416,6 +419,8 @@ pub fn what_a_partition_keeps_is_found_and_a_dropped_frontier_goes(fixture: &Fix
     let lease = grant(storage, 1);
     let (taken, dropped) = (lane(90, 1), lane(91, 1));
     let advance = |lane| FrontierAdvance {
+        run: 1,
+        time: LaneTime::default(),
         lane,
         epoch: EpochId(1),
         index: 3,

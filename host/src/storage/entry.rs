@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::storage::codec::{
     FORMAT_VERSION, Fields, Finding, len_u32, put_bytes, put_chunk, put_column, put_head, put_lane,
-    put_optional, put_record, put_u32, put_u64,
+    put_lane_time, put_optional, put_record, put_u32, put_u64,
 };
 use crate::types::column::Column;
 use crate::types::epoch::{
@@ -137,11 +137,16 @@ pub(super) fn entry_size_bound(commit: &EpochCommit) -> usize {
         .map(|append| 24 + append.bytes.len())
         .sum();
     let position = commit.source_position.as_ref().map_or(0, Vec::len);
+    let time = &commit.record.time;
+    let fired = time.fired_up_to.as_ref();
+    let time = 8 * time.input_watermarks.len()
+        + fired.map_or(0, |place| 16 + place.stream.len() + place.key.len());
     512 + position
+        + time
         + states
         + chunks
         + appends
-        + 48 * commit.frontiers.len()
+        + 64 * commit.frontiers.len()
         + 24 * commit.dropped_frontiers.len()
         + 8 * commit.dropped_records.len()
         + 40 * commit.trims.len()
@@ -157,6 +162,8 @@ fn put_body(buffer: &mut Vec<u8>, commit: &EpochCommit) {
         put_lane(buffer, advance.lane);
         put_u64(buffer, advance.epoch.0);
         put_u32(buffer, advance.index);
+        put_u64(buffer, advance.run);
+        put_lane_time(buffer, advance.time);
     }
     put_u32(buffer, len_u32(commit.dropped_frontiers.len()));
     for lane in &commit.dropped_frontiers {
@@ -194,13 +201,13 @@ fn put_body(buffer: &mut Vec<u8>, commit: &EpochCommit) {
 
 impl Fields<'_> {
     fn state_changes(&mut self) -> Result<StateChanges, Finding> {
-        let state = std::str::from_utf8(self.bytes()?)
-            .map_err(|_| "a state's name is not UTF-8".to_owned())?;
+        let state = self.text()?;
         let count = self.u32()? as usize;
         Ok(StateChanges {
-            state: state.to_owned(),
+            state,
             keys: self.column(count)?,
             values: self.column(count)?,
+            touched: Vec::new(),
         })
     }
 
@@ -211,16 +218,19 @@ impl Fields<'_> {
             generation: Generation(self.u64()?),
             epoch: EpochId(self.u64()?),
             source_position: self.optional()?,
-            frontiers: self.many(36, |fields| {
+            frontiers: self.many(53, |fields| {
                 Ok(FrontierAdvance {
                     lane: fields.lane()?,
                     epoch: EpochId(fields.u64()?),
                     index: fields.u32()?,
+                    run: fields.u64()?,
+                    time: fields.lane_time()?,
                 })
             })?,
             dropped_frontiers: self.many(24, Fields::lane)?,
             dropped_records: self.many(8, |fields| Ok(EpochId(fields.u64()?)))?,
             states: self.many(16, Fields::state_changes)?,
+            timers: Vec::new(),
             chunks: self.many(48, |fields| {
                 Ok(LaneChunk {
                     lane: fields.lane()?,

@@ -9,7 +9,9 @@ use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId};
 use crate::types::lease::Lease;
+use crate::types::timer::{TimerChanges, TimerPlace};
 use crate::types::timestamp_runs::TimestampRuns;
+use crate::types::watermark::{LaneStep, LaneTime};
 
 /// The first 16 bytes of the BLAKE3 hash of some bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -80,6 +82,8 @@ pub struct EpochCommit {
     pub dropped_records: Vec<EpochId>,
     /// New state values: one item for each state that has any, names rising.
     pub states: Vec<StateChanges>,
+    /// Timers set, cancelled and fired: one item for each timer stream that has any, names rising.
+    pub timers: Vec<TimerChanges>,
     /// Messages for other partitions, one chunk for each lane that got any.
     pub chunks: Vec<LaneChunk>,
     /// Chunks of the partition's own lanes that every reader has passed.
@@ -102,6 +106,7 @@ impl EpochCommit {
             dropped_frontiers: Vec::new(),
             dropped_records: Vec::new(),
             states: Vec::new(),
+            timers: Vec::new(),
             chunks: Vec::new(),
             trims: Vec::new(),
             appends: Vec::new(),
@@ -110,15 +115,19 @@ impl EpochCommit {
     }
 }
 
-/// A reader's new position in a lane: the last message that it has processed.
+/// A reader's new position in a lane: the last message or watermark step that it has processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrontierAdvance {
     /// The lane.
     pub lane: LaneId,
-    /// Epoch of the last message processed.
+    /// Epoch of the last one processed.
     pub epoch: EpochId,
-    /// Index of the last message processed, in that epoch.
+    /// Index of the last one processed, in that epoch.
     pub index: u32,
+    /// The run of the pipeline that `time` belongs to.
+    pub run: u64,
+    /// What the lane's writer had said of the time up to here.
+    pub time: LaneTime,
 }
 
 /// The new values of one named state, as columns of equal length.
@@ -130,6 +139,9 @@ pub struct StateChanges {
     pub keys: Column,
     /// The value of each key; an empty one deletes the row.
     pub values: Column,
+    /// When the last item of each key happened, where the state has a time to live; empty where it
+    /// has none.
+    pub touched: Vec<Timestamp>,
 }
 
 /// The messages that one epoch put into one lane.
@@ -140,7 +152,7 @@ pub struct LaneChunk {
     /// The epoch that made the messages: the one that commits them, or an earlier one of the same
     /// partition whose messages move to another lane.
     pub epoch: EpochId,
-    /// Its messages, at least one. Shared with the lane's reader, where it runs in this process.
+    /// Its messages and watermark steps, at least one of them. Shared with the lane's reader, where it runs in this process.
     pub messages: Arc<ChunkMessages>,
 }
 
@@ -162,6 +174,8 @@ pub struct ChunkMessages {
     pub alignments: TimestampRuns,
     /// Payloads.
     pub payloads: Column,
+    /// Watermark steps among the messages; their indexes rise, and none is a message's.
+    pub steps: Vec<LaneStep>,
 }
 
 impl ChunkMessages {
@@ -170,9 +184,15 @@ impl ChunkMessages {
         self.indexes.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is neither message nor step.
     pub fn is_empty(&self) -> bool {
-        self.indexes.is_empty()
+        self.indexes.is_empty() && self.steps.is_empty()
+    }
+
+    /// The index of its last message or step; `None` when there is neither.
+    pub fn last_index(&self) -> Option<u32> {
+        let step = self.steps.last().map(|step| step.index);
+        self.indexes.last().copied().max(step)
     }
 
     /// Appends message `at` of another chunk of the same epoch, which stands behind all that are here.
@@ -188,6 +208,7 @@ impl ChunkMessages {
     /// About how much memory the messages take, in bytes.
     pub fn size_bytes(&self) -> usize {
         let columns = self.len() * (4 + 8 + 4 + 8 + 4) + self.alignments.ends.len() * (4 + 8);
+        let columns = columns + self.steps.len() * size_of::<LaneStep>();
         self.keys.bytes.len() + self.payloads.bytes.len() + columns
     }
 }
@@ -226,10 +247,49 @@ pub struct EpochRecord {
     /// The greatest alignment timestamp that the partition has given so far: its successors never
     /// give a smaller one.
     pub alignment: Timestamp,
-    /// Checksum over keys, times and payloads of the input, in order.
+    /// Where the partition stands in time.
+    pub time: EpochTime,
+    /// Checksum over keys, times and payloads of the input and its watermark steps, in order.
     pub input_checksum: Checksum,
     /// Checksum over the states read.
     pub state_checksum: Checksum,
     /// Checksum over streams, keys, times and payloads of the output, in order.
     pub output_checksum: Checksum,
+}
+
+/// Where a partition stands in time behind an epoch. What a successor of its job goes on from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EpochTime {
+    /// The run of the pipeline: in a later one watermarks begin again.
+    pub run: u64,
+    /// The watermark of each input at the last step; none for a source.
+    pub input_watermarks: Vec<Timestamp>,
+    /// What the partition last told its readers; it never falls within a run.
+    pub output: LaneTime,
+    /// The greatest watermark that the partition has had in any run, the end of time excepted: what states
+    /// grow old by.
+    pub latest_watermark: Timestamp,
+    /// Of a source: what its next watermark is made from.
+    pub generator: GeneratorTime,
+    /// The timer that fired last, where a step's due timers did not all fit into the epoch.
+    pub fired_up_to: Option<TimerPlace>,
+    /// Timers that are pending.
+    pub pending_timers: u64,
+    /// Watermark steps that the epoch took.
+    pub step_count: u64,
+    /// Timers that the epoch fired.
+    pub fired_count: u64,
+    /// Late messages that the epoch took.
+    pub late_count: u64,
+    /// Records of the epoch whose event time was too far in the future to be believed.
+    pub future_count: u64,
+}
+
+/// What a source partition's next watermark is made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GeneratorTime {
+    /// The greatest event time that was believed in this run; 0 before the first.
+    pub greatest: Timestamp,
+    /// Records since the last watermark.
+    pub records: u64,
 }

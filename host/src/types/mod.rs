@@ -10,4 +10,6 @@ pub mod key;
 pub mod lease;
 pub mod pipeline;
 pub mod small_bytes;
+pub mod timer;
 pub mod timestamp_runs;
+pub mod watermark;

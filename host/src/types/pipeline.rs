@@ -48,8 +48,70 @@ pub struct SourceOptions {
     /// How many partitions are read at once at most, at least 1; as many as there are cores where the
     /// pipeline file does not say.
     pub parallel_partitions: Option<usize>,
+    /// How its watermarks are made.
+    pub watermarks: WatermarkOptions,
     /// Line of the pipeline file where its table begins.
     pub line: usize,
+}
+
+/// How the watermarks of a source are made (`watermark_generator` of a source).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WatermarkOptions {
+    /// How far behind the greatest event time the watermark stays: messages may be out of order by so much
+    /// without being late.
+    pub out_of_orderness_bound: Duration,
+    /// After how many records a watermark is made, at least 1.
+    pub records_per_watermark: u64,
+    /// How far ahead of its record's write time an event time may be to move the watermark.
+    pub future_limit: Duration,
+    /// When a partition without records no longer holds the watermark back; `None` for never.
+    pub idle_partitions: Option<IdleOptions>,
+    /// What the watermark does when all partitions have been without records.
+    pub all_idle: AllIdle,
+    /// How far the watermark of one partition may be ahead of the others' before it waits for them;
+    /// `None` for any distance.
+    pub drift_bound: Option<Duration>,
+}
+
+impl Default for WatermarkOptions {
+    fn default() -> WatermarkOptions {
+        WatermarkOptions {
+            out_of_orderness_bound: Duration::from_secs(60),
+            records_per_watermark: 1_000,
+            future_limit: Duration::from_secs(24 * 3_600),
+            idle_partitions: None,
+            all_idle: AllIdle::Hold,
+            drift_bound: None,
+        }
+    }
+}
+
+/// When a partition of a source counts as idle.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct IdleOptions {
+    /// How long it has to be without records.
+    pub duration: Duration,
+    /// The greatest share of a source's partitions that may be left out, from 0 to 1. Are more without
+    /// records, the watermark stands still.
+    pub max_ratio: f64,
+}
+
+impl Default for IdleOptions {
+    fn default() -> IdleOptions {
+        IdleOptions {
+            duration: Duration::from_secs(60),
+            max_ratio: 0.4,
+        }
+    }
+}
+
+/// What the watermark does when all partitions of a source are without records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AllIdle {
+    /// It stands still until records come.
+    Hold,
+    /// After so long it goes on as the clock does, from where it stood.
+    AdvanceAfter(Duration),
 }
 
 /// The source connectors, with the options of one partition.
@@ -71,6 +133,8 @@ pub struct FileSourceOptions {
     pub format: RecordFormat,
     /// The longest record accepted, in bytes, as it stands in the (decompressed) file.
     pub max_record_bytes: usize,
+    /// Whether what is appended is read as it comes, so that the source never ends.
+    pub follow: bool,
 }
 
 impl SourceConnector {
@@ -136,6 +200,12 @@ pub struct ComputationOptions {
     pub partitions: u32,
     /// For inputs that are to be merged later than their timestamps say: by how much.
     pub stream_delays: BTreeMap<String, Duration>,
+    /// The stream that late messages go to instead of the component, if any.
+    pub late_output: Option<String>,
+    /// For inputs whose messages may be behind the watermark without being late: by how much.
+    pub allowed_lateness: BTreeMap<String, Duration>,
+    /// For states that do not last for ever: how long after the last item of its key, by event time.
+    pub state_ttls: BTreeMap<String, Duration>,
     /// Its parameters, as JSON text of an object.
     pub parameters: String,
     /// What it may see of the outside.

@@ -6,9 +6,10 @@ use std::time::Duration;
 use crate::guest::Computation;
 use crate::sink::Sink;
 use crate::source::Source;
+use crate::types::batch::Timestamp;
 use crate::types::ids::{LaneId, PartitionId, SinkFileId, StreamId};
 use crate::types::lease::Lease;
-use crate::types::pipeline::EpochLimits;
+use crate::types::pipeline::{EpochLimits, WatermarkOptions};
 use crate::worker::turns::SourceTurn;
 
 /// One job: one partition of a source or of a transform, with the maps chained behind it.
@@ -21,6 +22,8 @@ pub struct JobPlan {
     pub lease: Lease,
     /// Number of the deployment in force.
     pub deployment: u64,
+    /// The run of the pipeline, which its watermarks belong to; from 1.
+    pub run: u64,
     /// How large epochs and batches may grow.
     pub limits: EpochLimits,
     /// How much it may keep in memory.
@@ -29,6 +32,8 @@ pub struct JobPlan {
     pub input: InputPlan,
     /// The transform, unless the job reads a source.
     pub transform: Option<NodePlan>,
+    /// What the transform makes of time.
+    pub time: TimePlan,
     /// The maps behind it, each after those that feed it.
     pub maps: Vec<NodePlan>,
     /// Every stream that is written inside the job.
@@ -123,6 +128,8 @@ pub struct SourcePlan {
     pub source: Box<dyn Source>,
     /// Its turn, where not all partitions of the source are read at once.
     pub turn: Option<SourceTurn>,
+    /// How its watermarks are made.
+    pub watermarks: WatermarkOptions,
 }
 
 /// A lane to read.
@@ -152,6 +159,19 @@ pub struct NodePlan {
     pub inputs: Vec<Option<usize>>,
     /// For each of the description's outputs its place in the job's streams.
     pub outputs: Vec<usize>,
+}
+
+/// What a transform makes of time, as its options say.
+#[derive(Debug, Clone, Default)]
+pub struct TimePlan {
+    /// For each input how far behind the watermark a message may be without being late, in
+    /// milliseconds.
+    pub allowed_lateness: Vec<Timestamp>,
+    /// The place in the job's streams that late messages go to instead of the component.
+    pub late_output: Option<usize>,
+    /// For each declared state how long it outlasts the last item of its key, in milliseconds;
+    /// `None` for ever.
+    pub state_ttls: Vec<Option<Timestamp>>,
 }
 
 /// A stream written inside the job, and who takes it outside the chain.
@@ -192,6 +212,7 @@ impl JobPlan {
         place: PartitionPlace,
         lease: Lease,
         deployment: u64,
+        run: u64,
         streams: Vec<StreamPlan>,
     ) -> JobPlan {
         let without_sinks = |stream| StreamPlan {
@@ -203,10 +224,12 @@ impl JobPlan {
             place,
             lease,
             deployment,
+            run,
             limits: EpochLimits::default(),
             memory: JobMemory::default(),
             input: InputPlan::Lanes(Vec::new()),
             transform: None,
+            time: TimePlan::default(),
             maps: Vec::new(),
             streams: streams.into_iter().map(without_sinks).collect(),
             sinks: Vec::new(),

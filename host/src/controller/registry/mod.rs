@@ -102,6 +102,11 @@ impl Registration {
         self.now.deployment
     }
 
+    /// Number of the run of the pipeline, which its watermarks belong to.
+    pub fn run(&self) -> u64 {
+        1
+    }
+
     /// Number of the deployment in force until [`Registration::commit`]; 0 before the first one.
     pub fn deployment_before(&self) -> u64 {
         self.known.deployment

@@ -176,6 +176,7 @@ pub fn sweep(
                     state: state.clone(),
                     values: keys.iter().map(|_| b"".as_slice()).collect(),
                     keys,
+                    touched: Vec::new(),
                 }];
             })?;
             observe(progress);

@@ -15,6 +15,7 @@ use crate::types::epoch::{
 };
 use crate::types::ids::{LaneId, StreamId};
 use crate::types::key::{key_hash, partition_of};
+use crate::types::watermark::LaneTime;
 
 /// States of the first kind in a store that [`begun`] made.
 pub(in crate::controller) const KEYS: u64 = 60;
@@ -132,6 +133,8 @@ pub(in crate::controller) fn begin(
         // The first partition has read into the third epoch, the others a little further.
         for (number, producer) in (0..).zip(producers.iter().copied()) {
             epoch.frontiers.push(FrontierAdvance {
+                run: 1,
+                time: LaneTime::default(),
                 lane: LaneId {
                     producer,
                     stream: STREAMS[0],

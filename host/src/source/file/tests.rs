@@ -76,6 +76,7 @@ impl TestFile {
     fn new(format: RecordFormat, bytes: &[u8]) -> TestFile {
         let folder = tempfile::tempdir().unwrap();
         let options = FileSourceOptions {
+            follow: false,
             path: folder.path().join("input"),
             written_path: "input".to_owned(),
             format,

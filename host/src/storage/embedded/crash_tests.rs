@@ -21,6 +21,7 @@ use crate::storage::rows::{self, ChunkLimit};
 use crate::storage::{CommitOutcome, Refusal};
 use crate::types::epoch::{FrontierAdvance, LaneTrim, SinkAppend};
 use crate::types::ids::{LaneId, StreamId};
+use crate::types::watermark::LaneTime;
 
 const PARTITIONS: u64 = 3;
 /// The partition that loses its lease between look and decision.
@@ -155,6 +156,8 @@ fn epoch_of(lease: Lease, epoch: u64, own: SinkFileId, shared: SinkFileId) -> Ep
     EpochCommit {
         source_position: Some(epoch.to_string().into_bytes()),
         frontiers: vec![FrontierAdvance {
+            run: 1,
+            time: LaneTime::default(),
             lane: LaneId {
                 producer: PartitionId(77),
                 stream: StreamId(7),

@@ -13,6 +13,7 @@ use crate::storage::rows::{self, ChunkLimit};
 use crate::storage::{Storage, StorageError};
 use crate::types::epoch::{ChunkMessages, FrontierAdvance};
 use crate::types::ids::{EpochId, LaneId};
+use crate::types::watermark::LaneTime;
 use crate::worker::board::LaneBoard;
 use crate::worker::channel::Receipt;
 use crate::worker::plan::LanePlan;
@@ -185,6 +186,8 @@ impl LaneInput {
             lane: self.plan.lane,
             epoch: self.frontier.epoch,
             index: self.frontier.index,
+            run: 0,
+            time: LaneTime::default(),
         };
         Some((advance, self.coverage()))
     }
