@@ -16,9 +16,9 @@ use tidelock::source::Source as _;
 use tidelock::storage::{Storage, StorageError, leases, rows};
 use tidelock::types::batch::Description;
 use tidelock::types::ids::{PartitionId, SinkFileId, StreamId};
-use tidelock::types::pipeline::{EpochLimits, Pipeline, SinkConnector};
+use tidelock::types::pipeline::{EpochLimits, Pipeline, SinkConnector, WatermarkOptions};
 use tidelock::worker::plan::{
-    InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, SourcePlan,
+    InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, SourcePlan, TimePlan,
 };
 use tidelock::worker::turns::SourceTurn;
 
@@ -240,6 +240,7 @@ impl Deployment {
                 writer.place,
                 lease,
                 self.registration.deployment(),
+                self.registration.run(),
                 wiring.streams_written(shape),
             ));
         }
@@ -266,6 +267,7 @@ impl Deployment {
                         index: partition,
                     }),
                     source: Box::new(opened),
+                    watermarks: WatermarkOptions::default(),
                 };
                 (InputPlan::Source(plan), None)
             }
@@ -285,10 +287,12 @@ impl Deployment {
             place: plan_place(place.partition, wiring.partitions(&shape.head)),
             lease,
             deployment: self.registration.deployment(),
+            run: self.registration.run(),
             limits: limits(random),
             memory: memory(random),
             input,
             transform,
+            time: TimePlan::default(),
             maps: maps
                 .map(|map| node(map, wiring.map_places(shape, map), parts))
                 .collect(),

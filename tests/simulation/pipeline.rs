@@ -12,7 +12,7 @@ use tidelock::types::digest::Digest;
 use tidelock::types::pipeline::{
     CallLimits, ComputationLines, ComputationOptions, EpochLimits, FileSourceOptions, Grants,
     InstancePolicy, LaneLimits, Pipeline, RecordFormat, SinkConnector, SinkOptions,
-    SourceConnector, SourceOptions,
+    SourceConnector, SourceOptions, WatermarkOptions,
 };
 
 use crate::graph::{Computation, Graph};
@@ -31,11 +31,13 @@ pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
                 written_path: format!("{name}p{partition}"),
                 format: RecordFormat::Lines,
                 max_record_bytes: FileSourceOptions::RECORD_BYTES_MAX_DEFAULT,
+                follow: false,
             })
         };
         let options = SourceOptions {
             partitions: (0..partitions).map(connector).collect(),
             parallel_partitions: Some(parallel),
+            watermarks: WatermarkOptions::default(),
             line: 1,
         };
         (name, options)
@@ -159,6 +161,9 @@ fn options(graph: &Graph, computation: &Computation) -> ComputationOptions {
         outputs: reversed(graph.stream_names(&computation.outputs)),
         partitions: u32::try_from(computation.partitions).expect("there are few"),
         stream_delays: stream_delays(graph, computation),
+        late_output: None,
+        allowed_lateness: BTreeMap::new(),
+        state_ttls: BTreeMap::new(),
         parameters: "{}".to_owned(),
         grants: Grants::default(),
         limits: CallLimits::default(),
