@@ -9,6 +9,7 @@
 //! follows from it. A job that meets an error ends; its successor goes on from the last commit.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::engine::epoch::{BatchRoom, EpochIdentity, MessageName, OpenEpoch, SealedParts};
@@ -23,6 +24,7 @@ use crate::types::key::key_hash;
 use crate::types::lease::Lease;
 use crate::types::pipeline::EpochLimits;
 use crate::types::timestamp_runs::TimestampRuns;
+use crate::types::watermark::LaneTime;
 use crate::worker::announced::JobContext;
 use crate::worker::board::LaneBoard;
 use crate::worker::chain::{Chain, ChainError};
@@ -35,6 +37,8 @@ use crate::worker::job_time::JobTime;
 use crate::worker::output::LanesOutput;
 use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, StreamPlan};
 use crate::worker::progress::{EpochCounts, JobIdentity, JobProgress};
+use crate::worker::resting::{FOLLOW_INTERVAL, SourcePace};
+use crate::worker::source_times::Activity;
 use crate::worker::turns::SourceTurn;
 
 /// One job, ready to run on a thread of its own.
@@ -61,6 +65,8 @@ pub struct Job {
     sink_rows: u64,
     /// When the source's partition may be read, where it has to wait for others.
     turn: Option<SourceTurn>,
+    /// How a source's partition keeps pace with the others.
+    pace: Option<SourcePace>,
     /// Why the source can't be read on: told once what was read before it is committed.
     source_error: Option<SourceError>,
 }
@@ -112,10 +118,22 @@ impl Job {
         let job = JobIdentity::of(&plan);
         let alignment = record.as_ref().map_or(0, |record| record.alignment);
         let time = JobTime::open(&plan, record.map(|record| record.time));
-        let mut turn = None;
+        let (mut turn, mut pace) = (None, None);
         let input = match plan.input {
             InputPlan::Source(source) => {
                 let partition = plan.lease.partition;
+                let activity = match source.turn {
+                    Some(_) => Activity::Waiting,
+                    None => Activity::Reading,
+                };
+                pace = Some(SourcePace::new(
+                    plan.name.clone(),
+                    plan.place.index as usize,
+                    source.watermarks,
+                    activity,
+                    &time,
+                    &context.board,
+                ));
                 let position = rows::read_source_position(&*context.storage, partition)?;
                 turn = source.turn;
                 JobInput::Source(SourceInput::new(source.described, source.source, position))
@@ -165,6 +183,7 @@ impl Job {
             clock: context.clock,
             sink_rows: 0,
             turn,
+            pace,
             source_error: None,
         })
     }
@@ -177,16 +196,29 @@ impl Job {
     pub fn run(mut self) -> Result<JobEnd, JobError> {
         let span = tracing::info_span!("job", name = self.name, partition = %self.lease.partition);
         let _entered = span.enter();
-        if let Some(turn) = &self.turn {
-            self.board.turns().wait_for(turn);
-        }
         loop {
             let version = self.board.version();
             match self.step()? {
                 JobStep::Advanced => {}
-                JobStep::Idle => self.board.wait_past(version, None),
+                JobStep::Idle => self.wait_past(version),
                 JobStep::Ended(end) => return Ok(end),
             }
+        }
+    }
+
+    /// Waits until there may be something to do again: the board has changed, or so much time has passed.
+    fn wait_past(&self, version: u64) {
+        match &self.turn {
+            Some(turn) if self.waits_for_its_turn() => self.board.turns().wait_for(turn),
+            _ => self.board.wait_past(version, self.rest_at_most()),
+        }
+    }
+
+    /// How long the job may rest though the board does not change.
+    fn rest_at_most(&self) -> Option<Duration> {
+        match &self.input {
+            JobInput::Source(source) if source.waits() => Some(FOLLOW_INTERVAL),
+            _ => None,
         }
     }
 
@@ -201,7 +233,10 @@ impl Job {
             self.settle()?;
             return Ok(JobStep::Ended(JobEnd::Stopped));
         }
-        if self.waits_for_its_turn() || self.waits_for_room() {
+        if self.waits_for_its_turn() {
+            return self.leave_out_unread();
+        }
+        if self.waits_for_room() || self.waits_for_others() {
             return self.settle_or_idle();
         }
         let mut epoch = self.open_epoch();
@@ -222,7 +257,7 @@ impl Job {
         }
         match self.input_is_ended() {
             true => self.finish(),
-            false => Ok(JobStep::Idle),
+            false => self.rest(),
         }
     }
 
@@ -230,6 +265,46 @@ impl Job {
     fn waits_for_its_turn(&self) -> bool {
         let turn = self.turn.as_ref();
         turn.is_some_and(|turn| !self.board.turns().is_at(turn))
+    }
+
+    /// A partition that waits for its turn need not hold its readers' watermarks back.
+    fn leave_out_unread(&mut self) -> Result<JobStep, JobError> {
+        let pace = self.pace.as_ref();
+        if pace.is_some_and(SourcePace::leaves_out_unread)
+            && let Some(time) = self.time.set_idle(true)
+        {
+            return self.submit_step(time);
+        }
+        self.settle_or_idle()
+    }
+
+    /// There is nothing to read for now, and nothing on its way to storage.
+    fn rest(&mut self) -> Result<JobStep, JobError> {
+        let elapsed = self.clock.elapsed();
+        let told = match (&mut self.pace, &self.input) {
+            (Some(pace), JobInput::Source(source)) if source.waits() => {
+                pace.rest(elapsed, &mut self.time, &self.board)
+            }
+            _ => None,
+        };
+        match told {
+            Some(time) => self.submit_step(time),
+            None => Ok(JobStep::Idle),
+        }
+    }
+
+    /// Hands over an epoch that only tells readers the time.
+    fn submit_step(&mut self, time: LaneTime) -> Result<JobStep, JobError> {
+        let mut epoch = self.open_epoch();
+        epoch.send_step(time);
+        self.submit(epoch)?;
+        Ok(JobStep::Advanced)
+    }
+
+    /// Whether others of the source's partitions are to catch up first.
+    fn waits_for_others(&self) -> bool {
+        let pace = self.pace.as_ref();
+        pace.is_some_and(|pace| pace.is_too_far_ahead(&self.board))
     }
 
     fn open_epoch(&self) -> OpenEpoch {
@@ -331,9 +406,17 @@ impl Job {
                     source: Box::new(failure.error),
                 },
             })?;
+        if self.pace.is_some()
+            && let Some(time) = self.time.set_idle(false)
+        {
+            epoch.send_step(time);
+        }
         self.route(epoch, &times)?;
         if let Some(time) = self.time.count_records(count) {
             epoch.send_step(time);
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.tell(Activity::Reading, &self.time, &self.board);
         }
         Ok(())
     }
@@ -546,6 +629,9 @@ impl Job {
     /// The input is at its end: once the readers have taken everything, removes it.
     fn finish(&mut self) -> Result<JobStep, JobError> {
         self.output.close(&self.board);
+        if let Some(pace) = &mut self.pace {
+            pace.tell(Activity::Ended, &self.time, &self.board);
+        }
         if let Some(turn) = self.turn.take() {
             self.board.turns().pass_on(&turn);
         }

@@ -128,6 +128,11 @@ impl JobTime {
         }
     }
 
+    /// The watermark of a source's partition as of what it has read; 0 before the first event time.
+    pub(super) fn read_watermark(&self) -> Timestamp {
+        (self.generator.as_ref()).map_or(0, WatermarkGenerator::watermark)
+    }
+
     /// Records were read and run. Where a watermark is due, what readers are to be told.
     pub(super) fn count_records(&mut self, records: usize) -> Option<LaneTime> {
         let generator = self.generator.as_mut()?;
@@ -158,7 +163,8 @@ impl JobTime {
         })
     }
 
-    fn tell(&mut self, time: LaneTime) -> Option<LaneTime> {
+    /// What readers are to be told when this holds; `None` when they know. A watermark never falls.
+    pub(super) fn tell(&mut self, time: LaneTime) -> Option<LaneTime> {
         let next = LaneTime {
             watermark: time.watermark.max(self.now.output.watermark),
             is_idle: time.is_idle,

@@ -14,6 +14,8 @@ mod output;
 pub mod plan;
 pub mod progress;
 pub mod reading;
+mod resting;
+pub mod source_times;
 pub mod turns;
 
 use std::sync::Arc;
