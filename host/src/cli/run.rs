@@ -28,6 +28,7 @@ use crate::storage::{Storage, StorageError};
 use crate::telemetry::LogOutput;
 use crate::types::finding::Finding;
 use crate::types::pipeline::{Pipeline, SinkConnector};
+use crate::worker::timers::TimersError;
 use crate::worker::error::JobError;
 use crate::worker::job::JobEnd;
 use crate::worker::progress::RunProgress;
@@ -250,6 +251,9 @@ fn is_conflict(error: &ControllerError) -> bool {
             | ControllerError::Placement(
                 PlacementError::Stranded { .. }
                     | PlacementError::Storage(StorageError::SinkFileInUse { .. })
+                    | PlacementError::Timers(
+                        TimersError::Undeclared { .. } | TimersError::OtherClock { .. }
+                    )
             )
     )
 }
