@@ -257,7 +257,9 @@ impl Jobs {
 
     fn open(&self, plan: JobPlan) -> Job {
         let job = AnnouncedJob::announce(plan, self.context());
-        (job.and_then(AnnouncedJob::open)).expect("the job opens")
+        job.expect("its lanes can be announced")
+            .open()
+            .expect("the job opens")
     }
 
     /// Everything that the transform's epochs have written, as storage has it now.

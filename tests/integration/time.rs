@@ -46,7 +46,10 @@ fn t2_timers_fire_at_the_watermark_in_order_and_may_be_cancelled() {
     assert_eq!(short(&rows), expected);
     assert_eq!(rows[7], "a rang ring 20 (5 items, watermark 29)");
     let end = u64::MAX;
-    assert_eq!(rows[13], format!("d rang ring 40 (2 items, watermark {end})"));
+    assert_eq!(
+        rows[13],
+        format!("d rang ring 40 (2 items, watermark {end})")
+    );
 }
 
 #[test]
@@ -82,7 +85,10 @@ fn t2_what_a_handler_sets_fires_in_its_place_and_at_once_only_if_it_is_later() {
 #[test]
 fn d4_timers_fire_once_and_what_is_set_at_the_end_waits_for_the_next_run() {
     let folder = alarms(&["a 10 again 100 7 1"], "");
-    assert_eq!(short(&run(&folder)), ["a said again 100 7 1", "a rang ring 100"]);
+    assert_eq!(
+        short(&run(&folder)),
+        ["a said again 100 7 1", "a rang ring 100"]
+    );
     // Nothing is left to do before the watermark of another run comes to what was set.
     assert_eq!(run(&folder).len(), 2);
     write_lines(&folder, &["a 10 again 100 7 1", "b 106 say", "b 107 say"]);
@@ -152,7 +158,10 @@ fn t3_one_record_far_in_the_future_silences_nobody() {
     assert!(rows[4].ends_with("watermark 2000)"), "{}", rows[4]);
     // Without the guard the watermark would have run away with it.
     let unguarded = alarms(&[], "");
-    write_lines(&unguarded, &["a 1000 ring 2000", "z 99999999999999 say", "a 1500 say"]);
+    write_lines(
+        &unguarded,
+        &["a 1000 ring 2000", "z 99999999999999 say", "a 1500 say"],
+    );
     let more = r#"sources.lines.watermark_generator = { out_of_orderness_bound = "0ms", records_per_watermark = 1, future_limit = "36500000d" }"#;
     write_alarms(&unguarded, more);
     let rows = run(&unguarded);

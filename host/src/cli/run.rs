@@ -28,11 +28,11 @@ use crate::storage::{Storage, StorageError};
 use crate::telemetry::LogOutput;
 use crate::types::finding::Finding;
 use crate::types::pipeline::{Pipeline, SinkConnector};
-use crate::worker::timers::TimersError;
 use crate::worker::error::JobError;
 use crate::worker::job::JobEnd;
 use crate::worker::progress::RunProgress;
 use crate::worker::reading::{JobReading, ProgressReading};
+use crate::worker::timers::TimersError;
 use crate::worker::{Worker, WorkerHandle};
 
 /// The data directory's name where none is given; it lies beside the pipeline file.

@@ -21,7 +21,8 @@ pub fn before_new_timers(
     let place = |timer: usize| (due.trigger_times[timer], name(due.streams[timer]));
     let mut before = count;
     for row in 0..set.streams.len() {
-        let is_event_time = declarations[usize::from(set.streams[row])].time == TimeDomain::EventTime;
+        let is_event_time =
+            declarations[usize::from(set.streams[row])].time == TimeDomain::EventTime;
         // Each key has one timer in the call, at the key's own place.
         let setter = set.keys[row] as usize;
         let new = (set.trigger_times[row], name(set.streams[row]));
@@ -49,12 +50,16 @@ mod tests {
 
     fn declarations() -> Vec<TimerDeclaration> {
         // In the order of the declarations, which is not that of the names.
-        [("ring", TimeDomain::EventTime), ("chime", TimeDomain::EventTime), ("tick", TimeDomain::SystemTime)]
-            .map(|(name, time)| TimerDeclaration {
-                name: name.to_owned(),
-                time,
-            })
-            .to_vec()
+        [
+            ("ring", TimeDomain::EventTime),
+            ("chime", TimeDomain::EventTime),
+            ("tick", TimeDomain::SystemTime),
+        ]
+        .map(|(name, time)| TimerDeclaration {
+            name: name.to_owned(),
+            time,
+        })
+        .to_vec()
     }
 
     /// Of `a` at 10, `b` at 20 and `c` at 30, all of stream `ring`, how many fire where this is set: the
@@ -66,7 +71,10 @@ mod tests {
             trigger_times: vec![10, 20, 30],
             event_times: vec![0; 3],
         };
-        let keys = [b"a", b"b", b"c"].iter().map(|key| key.as_slice()).collect();
+        let keys = [b"a", b"b", b"c"]
+            .iter()
+            .map(|key| key.as_slice())
+            .collect();
         let columns = TimerColumns {
             keys: set.iter().map(|set| set.0).collect(),
             streams: set.iter().map(|set| set.1).collect(),

@@ -10,6 +10,7 @@ use crate::engine::firing::before_new_timers;
 use crate::engine::hot_keys::{HotKey, HotKeys};
 use crate::engine::state::{BatchSlots, StateCache};
 use crate::engine::stream::{CallItems, InputMessages, StreamMessages, distribute, merge_by_root};
+use crate::engine::timer_window::WindowLimit;
 use crate::guest::{Call, Computation, GuestError};
 use crate::storage::{Storage, StorageError, rows};
 use crate::types::batch::{Batch, Effects, LogLevel, TimerColumns, Timestamp};
@@ -219,7 +220,8 @@ impl Chain {
             rows: room.rows,
             bytes: room.bytes,
         };
-        let due = (keyed.timers).due(step.domain, step.until, Some(&step.behind), limit, storage)?;
+        let due =
+            (keyed.timers).due(step.domain, step.until, Some(&step.behind), limit, storage)?;
         Ok((!due.is_empty()).then_some(due))
     }
 
@@ -541,8 +543,13 @@ impl KeyedNode {
     ) -> Result<(), StorageError> {
         let effects = call.effects;
         self.states.apply(call.slots, &effects.states);
-        self.timers
-            .apply(&call.batch.keys, effects, setting.now, setting.at_end, storage)?;
+        self.timers.apply(
+            &call.batch.keys,
+            effects,
+            setting.now,
+            setting.at_end,
+            storage,
+        )?;
         let state_bytes = effects.states.iter().map(|state| state.values.bytes.len());
         let timers = [&effects.set_timers, &effects.cancel_timers];
         let timer_bytes = timers.map(|timers| timers.streams.len() * TIMER_BYTES);
