@@ -12,10 +12,12 @@ use crate::engine::stream::{CallItems, InputMessages, StreamMessages, distribute
 use crate::guest::{Call, Computation, GuestError};
 use crate::storage::{Storage, StorageError, rows};
 use crate::types::batch::{Batch, Effects, LogLevel};
+use crate::types::epoch::{EpochTime, StateAges};
 use crate::types::ids::PartitionId;
 use crate::types::pipeline::EpochLimits;
 use crate::worker::cut_audit::CutAudit;
-use crate::worker::plan::{NodePlan, StreamPlan};
+use crate::worker::plan::{NodePlan, StreamPlan, TimePlan};
+use crate::worker::sweep::StateSweep;
 
 /// How many bytes of keys and payloads one batch of a job's input may lead to inside its chain,
 /// all computations together. Each call is bounded by itself; a chain of maps that each multiply
@@ -25,6 +27,7 @@ pub const CHAIN_BYTES_MAX: usize = 1 << 30;
 /// The transform of a job, if it has one, and its maps.
 pub struct Chain {
     transform: Option<(Node, StateCache)>,
+    sweep: StateSweep,
     /// The keys of the transform's input.
     hot_keys: HotKeys,
     maps: Vec<Node>,
@@ -81,16 +84,19 @@ impl Chain {
         transform: Option<NodePlan>,
         maps: Vec<NodePlan>,
         streams: &[StreamPlan],
+        time: &TimePlan,
         limits: EpochLimits,
         state_cache_bytes: usize,
     ) -> Chain {
         let with_states = |plan: NodePlan| {
             let declared = &plan.computation.description().states;
             let names = declared.iter().map(|state| state.name.clone()).collect();
-            (Node::new(plan), StateCache::new(names, state_cache_bytes))
+            let states = StateCache::new(names, &time.state_ttls, state_cache_bytes);
+            (Node::new(plan), states)
         };
         Chain {
             transform: transform.map(with_states),
+            sweep: StateSweep::default(),
             hot_keys: HotKeys::default(),
             maps: maps.into_iter().map(Node::new).collect(),
             limits,
@@ -108,6 +114,44 @@ impl Chain {
         transform.map_or(usize::MAX, |(node, _)| {
             node.plan.computation.suggested_rows()
         })
+    }
+
+    /// Goes on from where the partition stood when its last job ended. To be called once, before the first
+    /// batch.
+    pub fn resume(&mut self, time: &EpochTime) {
+        if let Some((_, states)) = &mut self.transform {
+            states.resume(time);
+        }
+    }
+
+    /// The partition stands here in time, from the next batch on.
+    pub fn set_time(&mut self, time: &EpochTime) {
+        if let Some((_, states)) = &mut self.transform {
+            states.advance(time.latest_watermark);
+        }
+    }
+
+    /// What the epoch's record is to say of the age of states.
+    pub fn state_ages(&self) -> StateAges {
+        let transform = self.transform.as_ref();
+        transform.map_or_else(StateAges::default, |(_, states)| states.ages())
+    }
+
+    /// Looks at some stored states with a time to live; those that are too old go with the epoch. To be
+    /// called once for each epoch, before its states are taken.
+    ///
+    /// # Errors
+    ///
+    /// When they can't be read.
+    pub fn sweep(
+        &mut self,
+        storage: &dyn Storage,
+        partition: PartitionId,
+    ) -> Result<(), StorageError> {
+        match &mut self.transform {
+            Some((_, states)) => self.sweep.go_on(states, storage, partition),
+            None => Ok(()),
+        }
     }
 
     /// Runs one batch of input through all computations.
@@ -187,6 +231,7 @@ impl Chain {
         let (mut batch, items) = transform_batch(input);
         self.hot_keys.add(&batch.keys, &batch.messages.keys);
         let slots = load_states(states, &batch, storage, partition)?;
+        states.touch(&slots, &batch);
         batch.states = states.columns(&slots, |bytes| epoch.add_state_read(bytes));
         // Watermark steps come with event time; until then every input stands at the beginning.
         batch.watermarks = vec![0; node.plan.computation.description().inputs.len()];

@@ -125,6 +125,14 @@ impl Job {
             JobInput::Source(source) => Some(source.progress()),
             JobInput::Lanes(_) => None,
         };
+        let chain = Chain::new(
+            plan.transform,
+            plan.maps,
+            &plan.streams,
+            &plan.time,
+            plan.limits,
+            plan.memory.state_cache_bytes,
+        );
         Ok(Job {
             identity: EpochIdentity {
                 partition: plan.lease.partition,
@@ -133,13 +141,7 @@ impl Job {
                 deployment: plan.deployment,
                 alignment: record.map_or(0, |record| record.alignment),
             },
-            chain: Chain::new(
-                plan.transform,
-                plan.maps,
-                &plan.streams,
-                plan.limits,
-                plan.memory.state_cache_bytes,
-            ),
+            chain,
             progress: context.progress.job_opened(job, source),
             name: plan.name,
             lease: plan.lease,

@@ -13,6 +13,7 @@ mod output;
 pub mod plan;
 pub mod progress;
 pub mod reading;
+mod sweep;
 pub mod turns;
 
 use std::sync::Arc;
