@@ -267,7 +267,8 @@ impl Jobs {
         let storage = &*self.storage;
         let states = STATES.map(|state| {
             let page = rows::scan_states(storage, TRANSFORM, state, b"", ScanLimit::rows(1_000));
-            page.expect("states can be read").rows
+            let rows = page.expect("states can be read").rows.into_iter();
+            rows.map(|(key, stored)| (key, stored.value)).collect()
         });
         let file = storage
             .open_sink_file(Path::new(SINK))
