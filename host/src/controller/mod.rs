@@ -160,7 +160,7 @@ fn intent(pipeline: &Pipeline, admission: &Admission) -> Intent {
     let mut streams: Vec<String> = pipeline.sources.keys().cloned().collect();
     let mut computations = BTreeMap::new();
     for (name, options) in &pipeline.computations {
-        streams.extend(options.outputs.iter().cloned());
+        streams.extend(options.streams_written().cloned());
         let admitted = &admission.computations[name];
         let mut inputs = options.inputs.clone();
         inputs.sort();
