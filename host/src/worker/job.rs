@@ -11,8 +11,9 @@
 use std::sync::Arc;
 
 use crate::clock::Clock;
-use crate::engine::epoch::{EpochIdentity, MessageName, OpenEpoch, SealedParts};
+use crate::engine::epoch::{BatchRoom, EpochIdentity, MessageName, OpenEpoch, SealedParts};
 use crate::engine::stream::InputMessages;
+use crate::engine::watermark::InputWatermarks;
 use crate::sink::{Sealed, SinkError, SinkMessage};
 use crate::source::SourceError;
 use crate::storage::{CommitOutcome, CommitTicket, Storage, StorageError, rows};
@@ -26,10 +27,11 @@ use crate::worker::announced::JobContext;
 use crate::worker::board::LaneBoard;
 use crate::worker::chain::{Chain, ChainError};
 use crate::worker::error::JobError;
-use crate::worker::input::ItemLocation;
 use crate::worker::input::lane::LaneCoverage;
 use crate::worker::input::lanes::LanesInput;
 use crate::worker::input::source::SourceInput;
+use crate::worker::input::{InputItems, ItemLocation};
+use crate::worker::job_time::JobTime;
 use crate::worker::output::LanesOutput;
 use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, StreamPlan};
 use crate::worker::progress::{EpochCounts, JobIdentity, JobProgress};
@@ -42,6 +44,8 @@ pub struct Job {
     lease: Lease,
     limits: EpochLimits,
     input: JobInput,
+    /// Where it stands in time.
+    time: JobTime,
     chain: Chain,
     streams: Vec<StreamPlan>,
     sinks: Vec<SinkPlan>,
@@ -106,6 +110,8 @@ impl Job {
         let record = rows::read_epoch_record(&*context.storage, plan.lease.partition, head.epoch)?;
         tracing::debug!(job = plan.name, head = %head.epoch, "job opened");
         let job = JobIdentity::of(&plan);
+        let alignment = record.as_ref().map_or(0, |record| record.alignment);
+        let time = JobTime::open(&plan, record.map(|record| record.time));
         let mut turn = None;
         let input = match plan.input {
             InputPlan::Source(source) => {
@@ -117,6 +123,7 @@ impl Job {
             InputPlan::Lanes(lanes) => JobInput::Lanes(LanesInput::open(
                 &lanes,
                 plan.memory.read_ahead_bytes,
+                time.now(),
                 &*context.storage,
                 &context.board,
             )?),
@@ -125,21 +132,25 @@ impl Job {
             JobInput::Source(source) => Some(source.progress()),
             JobInput::Lanes(_) => None,
         };
+        let mut chain = Chain::new(
+            plan.transform,
+            plan.maps,
+            &plan.streams,
+            &plan.time,
+            plan.limits,
+            plan.memory.state_cache_bytes,
+        );
+        chain.set_time(time.now());
         Ok(Job {
             identity: EpochIdentity {
                 partition: plan.lease.partition,
                 generation: plan.lease.generation,
                 epoch: head.epoch.next(),
                 deployment: plan.deployment,
-                alignment: record.map_or(0, |record| record.alignment),
+                alignment,
             },
-            chain: Chain::new(
-                plan.transform,
-                plan.maps,
-                &plan.streams,
-                plan.limits,
-                plan.memory.state_cache_bytes,
-            ),
+            chain,
+            time,
             progress: context.progress.job_opened(job, source),
             name: plan.name,
             lease: plan.lease,
@@ -173,7 +184,7 @@ impl Job {
             let version = self.board.version();
             match self.step()? {
                 JobStep::Advanced => {}
-                JobStep::Idle => self.board.wait_past(version),
+                JobStep::Idle => self.board.wait_past(version, None),
                 JobStep::Ended(end) => return Ok(end),
             }
         }
@@ -199,7 +210,7 @@ impl Job {
             self.settle()?;
             return Err(error);
         }
-        if epoch.input_rows() > 0 {
+        if epoch.items() > 0 || self.has_moved_without_items() {
             self.submit(epoch)?;
             return Ok(JobStep::Advanced);
         }
@@ -243,40 +254,64 @@ impl Job {
             if self.board.is_stopped() {
                 return Ok(());
             }
-            let room = room.at_most_rows(self.chain.suggested_rows());
-            let input = match &mut self.input {
-                JobInput::Source(source) => match source.next(room) {
-                    Ok(input) => {
-                        self.source_error = None;
-                        input
-                    }
-                    Err(error) => {
-                        self.source_error = Some(error);
-                        return Ok(());
-                    }
-                },
-                JobInput::Lanes(lanes) => lanes.next(room, &*self.storage, &self.board)?,
-            };
-            if input.is_empty() {
-                return Ok(());
-            }
-            if epoch.input_rows() == 0 {
+            let items = self.next_items(room)?;
+            if epoch.items() == 0 && !matches!(items, InputItems::Nothing) {
                 tracing::debug!(epoch = %epoch.id(), "epoch opened");
             }
-            epoch.add_input(&input);
-            self.run_batch(epoch, input)?;
+            match items {
+                InputItems::Messages(messages) => self.run_batch(epoch, messages)?,
+                InputItems::Step(watermarks) => self.take_step(epoch, &watermarks),
+                InputItems::Nothing => return Ok(()),
+            }
             // Readers are not to wait for the rest of this epoch.
             self.settle_if_decided()?;
         }
         Ok(())
     }
 
+    /// What comes next in the job's one sequence of input.
+    fn next_items(&mut self, room: BatchRoom) -> Result<InputItems, JobError> {
+        match &mut self.input {
+            JobInput::Source(source) => {
+                let room = room.at_most_rows(self.time.records_left());
+                let records = source.next(room);
+                self.source_error = None;
+                Ok(match records {
+                    Ok(records) if records.is_empty() => InputItems::Nothing,
+                    Ok(records) => InputItems::Messages(records),
+                    Err(error) => {
+                        self.source_error = Some(error);
+                        InputItems::Nothing
+                    }
+                })
+            }
+            JobInput::Lanes(lanes) => {
+                let room = room.at_most_rows(self.chain.suggested_rows());
+                Ok(lanes.next(room, &*self.storage, &self.board)?)
+            }
+        }
+    }
+
+    /// Takes a watermark step.
+    fn take_step(&mut self, epoch: &mut OpenEpoch, watermarks: &InputWatermarks) {
+        epoch.add_step(watermarks.of_inputs());
+        self.time.take_step(watermarks);
+        self.chain.set_time(self.time.now());
+        let told = self.time.set_idle(watermarks.is_idle());
+        let raised = self.time.raise_output(self.time.watermark());
+        if let Some(time) = raised.or(told) {
+            epoch.send_step(time);
+        }
+    }
+
     /// Runs one batch through the chain and routes what leaves it.
     fn run_batch(&mut self, epoch: &mut OpenEpoch, input: InputMessages) -> Result<(), JobError> {
+        epoch.add_input(&input);
         let partition = self.lease.partition;
-        let times = self.times_of(&input);
+        let (times, count) = (self.times_of(&input), input.len());
+        let late = self.time.late_items(&input);
         self.chain
-            .run(input, epoch, &*self.storage, partition)
+            .run(input, &late, epoch, &*self.storage, partition)
             .map_err(|error| match error {
                 ChainError::Storage(error) => JobError::Storage(error),
                 ChainError::TooMuch {
@@ -296,11 +331,23 @@ impl Job {
                     source: Box::new(failure.error),
                 },
             })?;
+        self.route(epoch, &times)?;
+        if let Some(time) = self.time.count_records(count) {
+            epoch.send_step(time);
+        }
+        Ok(())
+    }
+
+    /// Names the messages that the last batch led to and puts them into lanes and sinks. `times` has the
+    /// write or creation time of what follows from each item.
+    fn route(&mut self, epoch: &mut OpenEpoch, times: &TimestampRuns) -> Result<(), JobError> {
         let mut sink_error = None;
         self.chain.visit_leaving(|place, at| {
             let (stream, messages) = (&self.streams[place], self.chain.stream(place));
-            let index = epoch.next_message_index();
-            let alignment = epoch.align(times.get(messages.roots[at] as usize));
+            let index = epoch.next_index();
+            let time = times.get(messages.roots[at] as usize);
+            self.time.observe(messages.event_times[at], time);
+            let alignment = epoch.align(time);
             if self.output.is_read(place) {
                 let name = MessageName {
                     index,
@@ -345,7 +392,7 @@ impl Job {
 
     /// Hands the epoch to storage, as soon as the one before it is committed.
     fn submit(&mut self, epoch: OpenEpoch) -> Result<(), JobError> {
-        let input_messages = epoch.input_rows() as u64;
+        let input_messages = epoch.input_messages();
         let sealed = self.seal_parts();
         // If that one is not decided, it is why, whatever else went wrong.
         self.settle()?;
@@ -404,6 +451,7 @@ impl Job {
         if let Some(states) = self.chain.states() {
             parts.states = states.take_changes();
         }
+        parts.time = self.time.seal(0);
         for place in 0..self.sinks.len() {
             match self.sinks[place].sink.seal() {
                 Ok(Sealed::Nothing) => {}
@@ -482,7 +530,16 @@ impl Job {
     fn input_is_ended(&self) -> bool {
         match &self.input {
             JobInput::Source(source) => source.is_ended(),
-            JobInput::Lanes(lanes) => lanes.is_ended(&self.board),
+            JobInput::Lanes(lanes) => lanes.is_ended(),
+        }
+    }
+
+    /// Whether positions have moved though there was no item: by watermark steps of lanes that change
+    /// nothing for the job. Their writers would wait for ever.
+    fn has_moved_without_items(&self) -> bool {
+        match &self.input {
+            JobInput::Source(_) => false,
+            JobInput::Lanes(lanes) => lanes.has_moved(),
         }
     }
 

@@ -9,6 +9,7 @@ pub mod cut_audit;
 pub mod error;
 pub mod input;
 pub mod job;
+mod job_time;
 mod output;
 pub mod plan;
 pub mod progress;
