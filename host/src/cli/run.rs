@@ -32,6 +32,7 @@ use crate::worker::error::JobError;
 use crate::worker::job::JobEnd;
 use crate::worker::progress::RunProgress;
 use crate::worker::reading::{JobReading, ProgressReading};
+use crate::worker::timers::TimersError;
 use crate::worker::{Worker, WorkerHandle};
 
 /// The data directory's name where none is given; it lies beside the pipeline file.
@@ -262,6 +263,9 @@ fn is_conflict(error: &ControllerError) -> bool {
             | ControllerError::Placement(
                 PlacementError::Stranded { .. }
                     | PlacementError::Storage(StorageError::SinkFileInUse { .. })
+                    | PlacementError::Timers(
+                        TimersError::Undeclared { .. } | TimersError::OtherClock { .. }
+                    )
             )
     )
 }

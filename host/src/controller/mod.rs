@@ -151,7 +151,8 @@ impl Controller {
         let plans = planner.plan(sources)?;
         let progress = RunProgress::default();
         Ok(Controller {
-            worker: Worker::open(plans, storage, &progress, clock, pipeline.lanes)?,
+            worker: Worker::open(plans, storage, &progress, clock, pipeline.lanes)
+                .map_err(PlacementError::Timers)?,
             progress,
             accepted_changes: changes,
             run: registration.run_in_progress(),

@@ -19,8 +19,9 @@ use crate::types::pipeline::{Pipeline, SinkConnector};
 use crate::worker::plan::{
     InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, TimePlan,
 };
+use crate::worker::timers::TimersError;
 
-/// A job could not be planned.
+/// A job could not be planned or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum PlacementError {
     /// A source can't be opened, or is not the one that was read before.
@@ -34,6 +35,9 @@ pub enum PlacementError {
         /// Why.
         source: Box<GuestError>,
     },
+    /// Timers are pending that a component no longer declares, or the store failed where they lie.
+    #[error(transparent)]
+    Timers(#[from] TimersError),
     /// Messages wait in a lane that the graph no longer has.
     #[error(
         "messages of stream {stream} of pipeline {pipeline} wait in lane {lane}, which the pipeline no longer has; run it as it was to its end, then change it"

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::storage::{StorageError, entry, keys};
+use crate::storage::{StorageError, entry, keys, timer_codec};
 use crate::types::column::Column;
 use crate::types::epoch::{
     Checksum, ChunkMessages, EpochCommit, EpochRecord, EpochTime, FrontierAdvance, GeneratorTime,
@@ -105,6 +105,7 @@ pub fn for_each_row(commit: &EpochCommit, mut emit: impl FnMut(&[u8], NewValue<'
     for (key, value) in in_order(records) {
         emit(&key, value);
     }
+    timer_codec::for_each_timer_row(partition, &commit.timers, &mut emit);
 }
 
 /// Rows sorted by key; of two with one key the later one counts.
@@ -149,6 +150,7 @@ pub fn check_storable(commit: &EpochCommit) -> Result<(), StorageError> {
         finding,
     };
     check_states(&commit.states).map_err(unstorable)?;
+    timer_codec::check_timers(&commit.timers).map_err(unstorable)?;
     let advances = commit.frontiers.iter().map(|advance| &advance.lane);
     for lane in advances.chain(&commit.dropped_frontiers) {
         if lane.reader != commit.partition {
@@ -449,7 +451,7 @@ fn put_u32s(buffer: &mut Vec<u8>, numbers: &[u32]) {
     }
 }
 
-fn put_u64s(buffer: &mut Vec<u8>, numbers: &[u64]) {
+pub(super) fn put_u64s(buffer: &mut Vec<u8>, numbers: &[u64]) {
     let start = buffer.len();
     buffer.resize(start + 8 * numbers.len(), 0);
     let (places, _) = buffer[start..].as_chunks_mut();
@@ -527,7 +529,7 @@ pub(super) fn put_record(buffer: &mut Vec<u8>, record: &EpochRecord) {
 }
 
 /// Decodes a whole value: version, fields, nothing behind them.
-fn decode<'a, T>(
+pub(super) fn decode<'a, T>(
     what: impl FnOnce() -> String,
     value: &'a [u8],
     read: impl FnOnce(&mut Fields<'a>) -> Result<T, Finding>,
@@ -591,7 +593,7 @@ impl<'a> Fields<'a> {
         Ok(array)
     }
 
-    fn u8(&mut self) -> Result<u8, Finding> {
+    pub(super) fn u8(&mut self) -> Result<u8, Finding> {
         Ok(self.array::<1>()?[0])
     }
 
@@ -658,7 +660,7 @@ impl<'a> Fields<'a> {
         Ok(words.iter().map(|word| u32::from_le_bytes(*word)).collect())
     }
 
-    fn u64s(&mut self, count: usize) -> Result<Vec<u64>, Finding> {
+    pub(super) fn u64s(&mut self, count: usize) -> Result<Vec<u64>, Finding> {
         let (words, _) = self.take(count.saturating_mul(8))?.as_chunks();
         Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
     }
@@ -767,8 +769,11 @@ impl<'a> Fields<'a> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::storage::timer_keys::{self, TimerKey};
+    use crate::types::batch::TimeDomain;
     use crate::types::epoch::{LaneChunk, LaneTrim, SinkAppend};
     use crate::types::ids::SinkFileId;
+    use crate::types::timer::{PendingTimers, TimerChanges, TimerTimes};
 
     pub(super) fn lane(reader: u64) -> LaneId {
         LaneId {
@@ -789,7 +794,7 @@ pub(super) mod tests {
 
     pub(in crate::storage) fn full_commit() -> EpochCommit {
         EpochCommit {
-            timers: Vec::new(),
+            timers: full_timers(),
             partition: PartitionId(7),
             generation: Generation(3),
             epoch: EpochId(1_001),
@@ -857,6 +862,47 @@ pub(super) mod tests {
         }
     }
 
+    fn pending(timers: &[(&str, u64, u64, u64)]) -> PendingTimers {
+        let mut pending = PendingTimers::default();
+        for (key, trigger_time, event_time, held_in_run) in timers.iter().copied() {
+            let times = TimerTimes {
+                trigger_time,
+                event_time,
+                held_in_run,
+            };
+            pending.push(key.as_bytes(), times);
+        }
+        pending
+    }
+
+    /// Of the event timers one fires, one gets another event time, one is new and held; of the system's one
+    /// is replaced.
+    fn full_timers() -> Vec<TimerChanges> {
+        vec![
+            TimerChanges {
+                stream: "hour".to_owned(),
+                domain: TimeDomain::EventTime,
+                removed: pending(&[("a", 5, 5, 0), ("a", 6, 2, 0)]),
+                set: pending(&[("a", 6, 3, 0), ("b", 6, 9, 4)]),
+                pending: 2,
+            },
+            TimerChanges {
+                stream: "quiet".to_owned(),
+                domain: TimeDomain::SystemTime,
+                removed: pending(&[("", 8, 1, 0)]),
+                set: pending(&[("", 7, 1, 0)]),
+                pending: 1,
+            },
+            TimerChanges {
+                stream: "spent".to_owned(),
+                domain: TimeDomain::SystemTime,
+                removed: pending(&[("k", 8, 1, 0)]),
+                set: PendingTimers::default(),
+                pending: 0,
+            },
+        ]
+    }
+
     pub(in crate::storage) fn predecessor() -> Head {
         Head {
             generation: Generation(2),
@@ -911,6 +957,30 @@ pub(super) mod tests {
             rows.push((key.to_vec(), bytes_of(value)));
         });
         let partition = PartitionId(7);
+        let timer = |domain, trigger_time, stream, key: &'static str| TimerKey {
+            domain,
+            trigger_time,
+            stream,
+            key: key.as_bytes(),
+        };
+        let hour = |trigger_time, key| timer(TimeDomain::EventTime, trigger_time, "hour", key);
+        let system =
+            |trigger_time, stream, key| timer(TimeDomain::SystemTime, trigger_time, stream, key);
+        let key_of = |timer: TimerKey<'_>| {
+            let mut key = Vec::new();
+            timer_keys::write_timer(&mut key, partition, &timer);
+            key
+        };
+        let hold_of = |moment, timer: TimerKey<'_>| {
+            let mut key = Vec::new();
+            timer_keys::write_timer_hold(&mut key, partition, moment, &timer);
+            key
+        };
+        let name_of = |stream, of_key: &str| {
+            let mut key = Vec::new();
+            timer_keys::write_system_timer(&mut key, partition, stream, of_key.as_bytes());
+            key
+        };
         let keys: Vec<_> = rows
             .iter()
             .map(|(key, value)| (key.clone(), value.is_some()))
@@ -929,11 +999,31 @@ pub(super) mod tests {
                 (keys::epoch_record(partition, EpochId(1)), false),
                 (keys::epoch_record(partition, EpochId(3)), false),
                 (keys::epoch_record(partition, EpochId(1_001)), true),
+                (key_of(hour(5, "a")), false),
+                (key_of(hour(6, "a")), true),
+                (key_of(hour(6, "b")), true),
+                (key_of(system(7, "quiet", "")), true),
+                (key_of(system(8, "quiet", "")), false),
+                (key_of(system(8, "spent", "k")), false),
+                (hold_of(1, system(7, "quiet", "")), true),
+                (hold_of(1, system(8, "quiet", "")), false),
+                (hold_of(1, system(8, "spent", "k")), false),
+                (hold_of(2, hour(6, "a")), false),
+                (hold_of(3, hour(6, "a")), true),
+                (hold_of(6, hour(6, "b")), true),
+                (name_of("quiet", ""), true),
+                (name_of("spent", "k"), false),
+                (timer_keys::timer_stream(partition, "hour"), true),
+                (timer_keys::timer_stream(partition, "quiet"), true),
+                (timer_keys::timer_stream(partition, "spent"), false),
             ]
         );
         assert!(rows.is_sorted_by(|left, right| left.0 < right.0));
         let state = keys::state(partition, "count", b"a");
         assert!(rows.contains(&(state, Some(b"\x011".to_vec()))));
+        let mut replaced = vec![FORMAT_VERSION];
+        put_u64s(&mut replaced, &[1, 0, 7]);
+        assert!(rows.contains(&(name_of("quiet", ""), Some(replaced))));
     }
 
     #[test]
@@ -967,6 +1057,31 @@ pub(super) mod tests {
         check(
             |commit| commit.states.swap(0, 1),
             "the names of its states do not rise",
+        );
+        check(
+            |commit| commit.timers[0].stream.clear(),
+            "\"\" is empty or holds a zero byte",
+        );
+        check(
+            |commit| commit.timers[1].stream = "a".to_owned(),
+            "the names of its timer streams do not rise",
+        );
+        check(
+            |commit| commit.timers[0].removed.event_times.push(3),
+            "the columns of timer stream hour do not agree",
+        );
+        check(
+            |commit| commit.timers[0].set = pending(&[(&"k".repeat(65_504), 1, 1, 0)]),
+            "65504 bytes long, at most 65503 fit",
+        );
+        check(
+            |commit| commit.timers[0].set = pending(&[("b", 2, 1, 0), ("b", 2, 3, 0)]),
+            "the timers of stream hour do not rise",
+        );
+        // One timer stands for a key, whenever it fires.
+        check(
+            |commit| commit.timers[1].set = pending(&[("b", 2, 1, 0), ("b", 3, 1, 0)]),
+            "the timers of stream quiet do not rise",
         );
         check(
             |commit| commit.frontiers[0].lane.reader = PartitionId(8),

@@ -27,10 +27,63 @@ impl PendingTimers {
     pub fn is_empty(&self) -> bool {
         self.trigger_times.is_empty()
     }
+
+    /// Appends one.
+    pub fn push(&mut self, key: &[u8], times: TimerTimes) {
+        self.keys.push(key);
+        self.trigger_times.push(times.trigger_time);
+        self.event_times.push(times.event_time);
+        self.held_in_runs.push(times.held_in_run);
+    }
+
+    /// Key and times of timer `index`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such timer.
+    pub fn get(&self, index: usize) -> (&[u8], TimerTimes) {
+        let times = TimerTimes {
+            trigger_time: self.trigger_times[index],
+            event_time: self.event_times[index],
+            held_in_run: self.held_in_runs[index],
+        };
+        (self.keys.get(index), times)
+    }
+
+    /// All of them in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], TimerTimes)> {
+        (0..self.len()).map(|index| self.get(index))
+    }
+}
+
+/// What is known of a timer beside its name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TimerTimes {
+    /// When it fires.
+    pub trigger_time: Timestamp,
+    /// The event time that it carries.
+    pub event_time: Timestamp,
+    /// The run in which it does not fire; 0 for none.
+    pub held_in_run: u64,
+}
+
+impl TimerTimes {
+    /// The moment that the watermark of the outputs may not pass while the timer is pending, where its
+    /// place among the timers of its clock does not say so: `None` for a timer that fires in its turn as
+    /// the watermark gets there, for it holds at its trigger time.
+    pub fn hold(&self, domain: TimeDomain) -> Option<Timestamp> {
+        let fires_in_turn = self.event_time >= self.trigger_time && self.held_in_run == 0;
+        match domain {
+            TimeDomain::SystemTime => Some(self.event_time),
+            TimeDomain::EventTime if fires_in_turn => None,
+            TimeDomain::EventTime => Some(self.event_time.min(self.trigger_time)),
+        }
+    }
 }
 
 /// What an epoch does to the timers of one stream. Of a system-time stream one timer stands for each
-/// key; of an event-time stream one for each key and trigger time.
+/// key; of an event-time stream one for each key and trigger time. Both lists are in the order of those
+/// names, each once: rising keys, or rising trigger times and, where they are equal, keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimerChanges {
     /// The timer stream's name, as the component declares it.
@@ -41,6 +94,9 @@ pub struct TimerChanges {
     pub removed: PendingTimers,
     /// Timers that stand from here on.
     pub set: PendingTimers,
+    /// How many timers of the stream are pending behind the epoch, those that it does not change
+    /// included.
+    pub pending: u64,
 }
 
 /// A timer's place in the order in which the timers of one clock fire.
@@ -52,4 +108,27 @@ pub struct TimerPlace {
     pub stream: String,
     /// Its key.
     pub key: Vec<u8>,
+}
+
+/// A step in which due timers fire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimerStep {
+    /// The clock that has moved.
+    pub domain: TimeDomain,
+    /// Where it stands: timers for moments up to here are due.
+    pub until: Timestamp,
+    /// The place of the last timer that fired in the step. What was set at or before it since then waits for the
+    /// next one.
+    pub behind: TimerPlace,
+}
+
+/// What timers that a call sets are set by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimerSetting {
+    /// The host's clock: what the delay of a system-time timer is counted from.
+    pub now: Timestamp,
+    /// The run of the pipeline.
+    pub run: u64,
+    /// Whether the run's input is at its end: what is set now waits for the next run.
+    pub at_end: bool,
 }

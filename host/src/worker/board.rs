@@ -13,6 +13,7 @@ use crate::types::epoch::ChunkMessages;
 use crate::types::ids::{EpochId, LaneId};
 use crate::types::pipeline::LaneLimits;
 use crate::worker::channel::{LaneChannel, Receipt};
+use crate::worker::source_times::SourceTimes;
 use crate::worker::turns::SourceTurns;
 
 /// Why the board's lock can be taken.
@@ -25,6 +26,7 @@ pub struct LaneBoard {
     lanes: Mutex<Lanes>,
     changed: Condvar,
     turns: SourceTurns,
+    source_times: SourceTimes,
 }
 
 #[derive(Debug, Default)]
@@ -141,6 +143,17 @@ impl LaneBoard {
     /// Whose turn it is among the partitions of sources.
     pub fn turns(&self) -> &SourceTurns {
         &self.turns
+    }
+
+    /// How far the partitions of sources are in time.
+    pub fn source_times(&self) -> &SourceTimes {
+        &self.source_times
+    }
+
+    /// Lets every job that waits for a change look again.
+    pub fn wake_all(&self) {
+        self.lanes().version += 1;
+        self.changed.notify_all();
     }
 
     /// Whether the run is to stop.

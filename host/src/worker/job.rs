@@ -8,7 +8,9 @@
 //! writes by itself, at least once, is the named exception), and no position moves without what
 //! follows from it. A job that meets an error ends; its successor goes on from the last commit.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::engine::epoch::{BatchRoom, EpochIdentity, MessageName, OpenEpoch, SealedParts};
@@ -18,14 +20,16 @@ use crate::sink::{Sealed, SinkError, SinkMessage};
 use crate::source::SourceError;
 use crate::storage::{CommitOutcome, CommitTicket, Storage, StorageError, rows};
 use crate::types::epoch::{EpochCommit, LaneChunk};
-use crate::types::ids::EpochId;
+use crate::types::ids::{EpochId, PartitionId};
 use crate::types::key::key_hash;
 use crate::types::lease::Lease;
 use crate::types::pipeline::EpochLimits;
+use crate::types::timer::{TimerPlace, TimerSetting, TimerStep};
 use crate::types::timestamp_runs::TimestampRuns;
+use crate::types::watermark::LaneTime;
 use crate::worker::announced::JobContext;
 use crate::worker::board::LaneBoard;
-use crate::worker::chain::{Chain, ChainError};
+use crate::worker::chain::{Chain, ChainError, ChainNodes};
 use crate::worker::error::JobError;
 use crate::worker::input::lane::LaneCoverage;
 use crate::worker::input::lanes::LanesInput;
@@ -35,6 +39,9 @@ use crate::worker::job_time::JobTime;
 use crate::worker::output::LanesOutput;
 use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, StreamPlan};
 use crate::worker::progress::{EpochCounts, JobIdentity, JobProgress};
+use crate::worker::resting::{FOLLOW_INTERVAL, SourcePace};
+use crate::worker::source_times::Activity;
+use crate::worker::timers::TimersError;
 use crate::worker::turns::SourceTurn;
 
 /// One job, ready to run on a thread of its own.
@@ -61,6 +68,10 @@ pub struct Job {
     sink_rows: u64,
     /// When the source's partition may be read, where it has to wait for others.
     turn: Option<SourceTurn>,
+    /// How a source's partition keeps pace with the others.
+    pace: Option<SourcePace>,
+    /// When the next system-time timer fires, from when it was looked for last.
+    system_timer_in: Option<Duration>,
     /// Why the source can't be read on: told once what was read before it is committed.
     source_error: Option<SourceError>,
 }
@@ -105,17 +116,29 @@ impl Job {
         plan: JobPlan,
         output: LanesOutput,
         context: JobContext,
-    ) -> Result<Job, StorageError> {
+    ) -> Result<Job, TimersError> {
         let head = context.storage.head(plan.lease.partition)?;
         let record = rows::read_epoch_record(&*context.storage, plan.lease.partition, head.epoch)?;
         tracing::debug!(job = plan.name, head = %head.epoch, "job opened");
         let job = JobIdentity::of(&plan);
         let alignment = record.as_ref().map_or(0, |record| record.alignment);
         let time = JobTime::open(&plan, record.map(|record| record.time));
-        let mut turn = None;
+        let (mut turn, mut pace) = (None, None);
         let input = match plan.input {
             InputPlan::Source(source) => {
                 let partition = plan.lease.partition;
+                let activity = match source.turn {
+                    Some(_) => Activity::Waiting,
+                    None => Activity::Reading,
+                };
+                pace = Some(SourcePace::new(
+                    plan.name.clone(),
+                    plan.place.index as usize,
+                    source.watermarks,
+                    activity,
+                    &time,
+                    &context.board,
+                ));
                 let position = rows::read_source_position(&*context.storage, partition)?;
                 turn = source.turn;
                 JobInput::Source(SourceInput::new(source.described, source.source, position))
@@ -132,15 +155,19 @@ impl Job {
             JobInput::Source(source) => Some(source.progress()),
             JobInput::Lanes(_) => None,
         };
-        let mut chain = Chain::new(
-            plan.transform,
-            plan.maps,
+        let nodes = ChainNodes {
+            transform: plan.transform,
+            maps: plan.maps,
+        };
+        let chain = Chain::open(
+            nodes,
             &plan.streams,
             &plan.time,
             plan.limits,
             plan.memory.state_cache_bytes,
-        );
-        chain.set_time(time.now());
+            time.now(),
+            (plan.lease.partition, &*context.storage),
+        )?;
         Ok(Job {
             identity: EpochIdentity {
                 partition: plan.lease.partition,
@@ -165,6 +192,8 @@ impl Job {
             clock: context.clock,
             sink_rows: 0,
             turn,
+            pace,
+            system_timer_in: None,
             source_error: None,
         })
     }
@@ -177,16 +206,29 @@ impl Job {
     pub fn run(mut self) -> Result<JobEnd, JobError> {
         let span = tracing::info_span!("job", name = self.name, partition = %self.lease.partition);
         let _entered = span.enter();
-        if let Some(turn) = &self.turn {
-            self.board.turns().wait_for(turn);
-        }
         loop {
             let version = self.board.version();
             match self.step()? {
                 JobStep::Advanced => {}
-                JobStep::Idle => self.board.wait_past(version, None),
+                JobStep::Idle => self.wait_past(version),
                 JobStep::Ended(end) => return Ok(end),
             }
+        }
+    }
+
+    /// Waits until there may be something to do again: the board has changed, or so much time has passed.
+    fn wait_past(&self, version: u64) {
+        match &self.turn {
+            Some(turn) if self.waits_for_its_turn() => self.board.turns().wait_for(turn),
+            _ => self.board.wait_past(version, self.rest_at_most()),
+        }
+    }
+
+    /// How long the job may rest though the board does not change.
+    fn rest_at_most(&self) -> Option<Duration> {
+        match &self.input {
+            JobInput::Source(source) if source.waits() => Some(FOLLOW_INTERVAL),
+            _ => self.system_timer_in,
         }
     }
 
@@ -201,7 +243,10 @@ impl Job {
             self.settle()?;
             return Ok(JobStep::Ended(JobEnd::Stopped));
         }
-        if self.waits_for_its_turn() || self.waits_for_room() {
+        if self.waits_for_its_turn() {
+            return self.leave_out_unread();
+        }
+        if self.waits_for_room() || self.waits_for_others() {
             return self.settle_or_idle();
         }
         let mut epoch = self.open_epoch();
@@ -222,7 +267,7 @@ impl Job {
         }
         match self.input_is_ended() {
             true => self.finish(),
-            false => Ok(JobStep::Idle),
+            false => self.rest(),
         }
     }
 
@@ -230,6 +275,46 @@ impl Job {
     fn waits_for_its_turn(&self) -> bool {
         let turn = self.turn.as_ref();
         turn.is_some_and(|turn| !self.board.turns().is_at(turn))
+    }
+
+    /// A partition that waits for its turn need not hold its readers' watermarks back.
+    fn leave_out_unread(&mut self) -> Result<JobStep, JobError> {
+        let pace = self.pace.as_ref();
+        if pace.is_some_and(SourcePace::leaves_out_unread)
+            && let Some(time) = self.time.set_idle(true)
+        {
+            return self.submit_step(time);
+        }
+        self.settle_or_idle()
+    }
+
+    /// There is nothing to read for now, and nothing on its way to storage.
+    fn rest(&mut self) -> Result<JobStep, JobError> {
+        let elapsed = self.clock.elapsed();
+        let told = match (&mut self.pace, &self.input) {
+            (Some(pace), JobInput::Source(source)) if source.waits() => {
+                pace.rest(elapsed, &mut self.time, &self.board)
+            }
+            _ => None,
+        };
+        match told {
+            Some(time) => self.submit_step(time),
+            None => Ok(JobStep::Idle),
+        }
+    }
+
+    /// Hands over an epoch that only tells readers the time.
+    fn submit_step(&mut self, time: LaneTime) -> Result<JobStep, JobError> {
+        let mut epoch = self.open_epoch();
+        epoch.send_step(time);
+        self.submit(epoch)?;
+        Ok(JobStep::Advanced)
+    }
+
+    /// Whether others of the source's partitions are to catch up first.
+    fn waits_for_others(&self) -> bool {
+        let pace = self.pace.as_ref();
+        pace.is_some_and(|pace| pace.is_too_far_ahead(&self.board))
     }
 
     fn open_epoch(&self) -> OpenEpoch {
@@ -253,6 +338,14 @@ impl Job {
         while let Some(room) = epoch.room() {
             if self.board.is_stopped() {
                 return Ok(());
+            }
+            if self.time.step().is_none() {
+                self.begin_system_step()?;
+            }
+            if let Some(step) = self.time.step() {
+                self.fire_timers(epoch, room, step)?;
+                self.settle_if_decided()?;
+                continue;
             }
             let items = self.next_items(room)?;
             if epoch.items() == 0 && !matches!(items, InputItems::Nothing) {
@@ -297,10 +390,74 @@ impl Job {
         epoch.add_step(watermarks.of_inputs());
         self.time.take_step(watermarks);
         self.chain.set_time(self.time.now());
-        let told = self.time.set_idle(watermarks.is_idle());
-        let raised = self.time.raise_output(self.time.watermark());
-        if let Some(time) = raised.or(told) {
-            epoch.send_step(time);
+    }
+
+    /// If the host's clock has come to the first system-time timer, that is a step too. Not at the end of the
+    /// input: readers may be gone by then, so what is not due waits for the next run.
+    fn begin_system_step(&mut self) -> Result<(), JobError> {
+        let next = self.chain.next_system_timer(&*self.storage)?;
+        self.system_timer_in = None;
+        if let Some(next) = next
+            && !self.time.is_at_end()
+        {
+            let now = self.clock.now();
+            match next.checked_sub(now) {
+                Some(left) if left > 0 => self.system_timer_in = Some(Duration::from_millis(left)),
+                _ => self.time.begin_system_step(now),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fires the next due timers of a step. Once there is none, tells readers how far the job is.
+    fn fire_timers(
+        &mut self,
+        epoch: &mut OpenEpoch,
+        room: BatchRoom,
+        step: TimerStep,
+    ) -> Result<(), JobError> {
+        let room = room.at_most_rows(self.chain.suggested_rows());
+        let due = self.chain.due_timers(&step, room, &*self.storage)?;
+        let Some(due) = due else {
+            let hold = self.chain.timers_hold_at(&*self.storage)?;
+            if let Some(time) = self.time.end_step(hold) {
+                epoch.send_step(time);
+            }
+            return Ok(());
+        };
+        let partition = self.lease.partition;
+        let setting = self.timer_setting();
+        let fired = self
+            .chain
+            .fire(&due, &step, setting, epoch, &*self.storage)
+            .map_err(|error| {
+                let locate = |items: &Range<u32>| {
+                    let TimerPlace {
+                        trigger_time,
+                        stream,
+                        key,
+                    } = self.chain.place_of_timer(&due, items.start as usize);
+                    ItemLocation::Timer {
+                        stream,
+                        key,
+                        trigger_time,
+                    }
+                };
+                chain_failed(error, partition, epoch.id(), locate)
+            })?;
+        let last = self.chain.place_of_timer(&due, fired - 1);
+        self.time.fired(&step, fired, last);
+        let mut times = TimestampRuns::default();
+        times.push_many(setting.now, fired);
+        self.route(epoch, &times)
+    }
+
+    /// What timers that are set now are set by.
+    fn timer_setting(&self) -> TimerSetting {
+        TimerSetting {
+            now: self.clock.now(),
+            run: self.time.now().run,
+            at_end: self.time.is_at_end(),
         }
     }
 
@@ -310,30 +467,24 @@ impl Job {
         let partition = self.lease.partition;
         let (times, count) = (self.times_of(&input), input.len());
         let late = self.time.late_items(&input);
+        let setting = self.timer_setting();
         self.chain
-            .run(input, &late, epoch, &*self.storage, partition)
-            .map_err(|error| match error {
-                ChainError::Storage(error) => JobError::Storage(error),
-                ChainError::TooMuch {
-                    computation,
-                    size_bytes,
-                } => JobError::ChainTooLarge {
-                    computation,
-                    partition,
-                    epoch: epoch.id(),
-                    size_bytes,
-                },
-                ChainError::Guest(failure) => JobError::Guest {
-                    computation: failure.computation,
-                    partition,
-                    epoch: epoch.id(),
-                    location: locate(&self.input, &failure.items),
-                    source: Box::new(failure.error),
-                },
+            .run(input, &late, setting, epoch, &*self.storage)
+            .map_err(|error| {
+                let locate = |items: &Range<u32>| locate(&self.input, items);
+                chain_failed(error, partition, epoch.id(), locate)
             })?;
+        if self.pace.is_some()
+            && let Some(time) = self.time.set_idle(false)
+        {
+            epoch.send_step(time);
+        }
         self.route(epoch, &times)?;
         if let Some(time) = self.time.count_records(count) {
             epoch.send_step(time);
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.tell(Activity::Reading, &self.time, &self.board);
         }
         Ok(())
     }
@@ -408,9 +559,7 @@ impl Job {
             },
         };
         self.submitted = Some(self.hand_over(commit, coverage, counts));
-        if let Some(states) = self.chain.states() {
-            states.shrink(1);
-        }
+        self.chain.shrink(1);
         if let Some(hot_keys) = self.chain.hot_keys() {
             self.progress.hot_keys(hot_keys);
         }
@@ -451,7 +600,9 @@ impl Job {
         if let Some(states) = self.chain.states() {
             parts.states = states.take_changes();
         }
-        parts.time = self.time.seal(0);
+        let pending;
+        (parts.timers, pending) = self.chain.take_timer_changes();
+        parts.time = self.time.seal(pending);
         for place in 0..self.sinks.len() {
             match self.sinks[place].sink.seal() {
                 Ok(Sealed::Nothing) => {}
@@ -546,6 +697,9 @@ impl Job {
     /// The input is at its end: once the readers have taken everything, removes it.
     fn finish(&mut self) -> Result<JobStep, JobError> {
         self.output.close(&self.board);
+        if let Some(pace) = &mut self.pace {
+            pace.tell(Activity::Ended, &self.time, &self.board);
+        }
         if let Some(turn) = self.turn.take() {
             self.board.turns().pass_on(&turn);
         }
@@ -571,7 +725,34 @@ impl Job {
     }
 }
 
-fn locate(input: &JobInput, items: &std::ops::Range<u32>) -> ItemLocation {
+fn chain_failed(
+    error: ChainError,
+    partition: PartitionId,
+    epoch: EpochId,
+    locate: impl Fn(&Range<u32>) -> ItemLocation,
+) -> JobError {
+    match error {
+        ChainError::Storage(error) => JobError::Storage(error),
+        ChainError::TooMuch {
+            computation,
+            size_bytes,
+        } => JobError::ChainTooLarge {
+            computation,
+            partition,
+            epoch,
+            size_bytes,
+        },
+        ChainError::Guest(failure) => JobError::Guest {
+            computation: failure.computation,
+            partition,
+            epoch,
+            location: locate(&failure.items),
+            source: Box::new(failure.error),
+        },
+    }
+}
+
+fn locate(input: &JobInput, items: &Range<u32>) -> ItemLocation {
     match input {
         JobInput::Source(source) => source.locate(items),
         JobInput::Lanes(lanes) => lanes.locate(items),
