@@ -179,10 +179,11 @@ impl<'a> Planner<'a> {
         input: InputPlan,
     ) -> Result<JobPlan, PlacementError> {
         let wiring = &self.wiring;
-        let transform = match &shape.head {
-            JobHead::Source(_) => None,
+        let (transform, time) = match &shape.head {
+            JobHead::Source(_) => (None, TimePlan::default()),
             JobHead::Transform(name) => {
-                Some(self.node(name, wiring.transform_places(shape, name))?)
+                let node = self.node(name, wiring.transform_places(shape, name))?;
+                (Some(node), wiring.time(shape, name))
             }
         };
         let mut maps = Vec::with_capacity(shape.maps.len());
@@ -203,7 +204,7 @@ impl<'a> Planner<'a> {
             memory: self.memory,
             input,
             transform,
-            time: TimePlan::default(),
+            time,
             maps,
             streams: wiring.streams_written(shape),
             sinks,
