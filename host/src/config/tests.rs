@@ -8,7 +8,7 @@ use crate::types::finding::Finding;
 use crate::types::pipeline::{
     AllIdle, CallLimits, ClockGrant, EpochLimits, FileSourceOptions, Grants, IdleOptions,
     InstancePolicy, LaneLimits, Pipeline, RandomGrant, RecordFormat, SinkConnector,
-    SourceConnector, StateTtl, WatermarkOptions,
+    SourceConnector, StateTtl, UnreadPartitions, WatermarkOptions,
 };
 
 /// A pipeline file without a finding. Tests change one thing in it.
@@ -149,7 +149,7 @@ fn everything_that_may_be_written_is_read() {
 max_record_bytes = "2KiB"
 parallel_partitions = 3
 follow = true
-watermark_generator = { out_of_orderness_bound = "0s", records_per_watermark = 1, future_limit = "2d", idle_partitions = { duration = "5m", max_ratio = 1 }, all_idle = { advance_after = "10m" }, drift_bound = "20m" }"#,
+watermark_generator = { out_of_orderness_bound = "0s", records_per_watermark = 1, future_limit = "2d", idle_partitions = { duration = "5m", max_ratio = 1 }, all_idle = { advance_after = "10m" }, unread_partitions = "leave_out", drift_bound = "20m" }"#,
         )
         .replace(
             "outputs = [\"statistics\"]",
@@ -185,6 +185,7 @@ processing_mode = "at_least_once_consistent""#,
         }),
         all_idle: AllIdle::AdvanceAfter(Duration::from_secs(600)),
         drift_bound: Some(Duration::from_secs(1_200)),
+        unread_partitions: UnreadPartitions::LeaveOut,
     };
     assert_eq!(departures.watermarks, watermarks);
     let [SourceConnector::File(source)] = &departures.partitions[..] else {
