@@ -89,13 +89,13 @@ fn d4_timers_fire_once_and_what_is_set_at_the_end_waits_for_the_next_run() {
         short(&run(&folder)),
         ["a said again 100 7 1", "a rang ring 100"]
     );
-    // Nothing is left to do before the watermark of another run comes to what was set.
-    assert_eq!(run(&folder).len(), 2);
     write_lines(&folder, &["a 10 again 100 7 1", "b 106 say", "b 107 say"]);
     let rows = run(&folder);
     let expected = ["b said say", "b said say", "a rang ring 107"];
     assert_eq!(short(&rows)[2..], expected);
     assert_eq!(rows[4], "a rang ring 107 (3 items, watermark 107)");
+    // Nothing is pending any more.
+    assert_eq!(run(&folder).len(), 5);
 }
 
 #[test]
@@ -134,11 +134,11 @@ fn t4_late_messages_are_counted_and_go_to_an_output_of_their_own() {
 
 #[test]
 fn t3_one_record_far_in_the_future_silences_nobody() {
-    // The file was written just now, so a time a few thousand years ahead is not believed.
+    // The file was written just now, so a time in the year 2100 is not believed.
     let folder = alarms(
         &[
             "a 1000 ring 2000",
-            "z 99999999999999 say",
+            "z 4102444800000 say",
             "a 1500 say",
             "a 2000 say",
             "a 2001 say",
@@ -160,9 +160,9 @@ fn t3_one_record_far_in_the_future_silences_nobody() {
     let unguarded = alarms(&[], "");
     write_lines(
         &unguarded,
-        &["a 1000 ring 2000", "z 99999999999999 say", "a 1500 say"],
+        &["a 1000 ring 2000", "z 4102444800000 say", "a 1500 say"],
     );
-    let more = r#"sources.lines.watermark_generator = { out_of_orderness_bound = "0ms", records_per_watermark = 1, future_limit = "36500000d" }"#;
+    let more = r#"sources.lines.watermark_generator = { out_of_orderness_bound = "0ms", records_per_watermark = 1, future_limit = "36500d" }"#;
     write_alarms(&unguarded, more);
     let rows = run(&unguarded);
     assert_eq!(short(&rows)[2], "a rang ring 2000");
