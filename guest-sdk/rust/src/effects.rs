@@ -306,14 +306,21 @@ pub struct TimerEffect<'e, 'a, O, T> {
 
 impl<O, T: Timers> TimerEffect<'_, '_, O, T> {
     /// Gives the timer an event time; without, it has the item's. Until it has fired, the timer
-    /// holds back the watermark of what the computation emits at this event time: a timer that sets
-    /// itself again should move it along.
+    /// holds the watermark of what the computation emits at this event time, or at its trigger if
+    /// that is less, so that what it emits is not late for those who read it. A timer that sets
+    /// itself again should move its event time along.
     pub fn event_time(mut self, event_time: Timestamp) -> Self {
         self.event_time = event_time.0;
         self
     }
 
-    /// Sets an event-time timer: it fires once the watermark has reached that moment.
+    /// Sets an event-time timer: it fires at the first watermark step at which the least watermark of
+    /// the inputs has reached that moment.
+    ///
+    /// Due timers fire in the order of trigger, name of the timer stream, key. A timer that is set while
+    /// another one fires joins that order if its place, trigger and stream, is behind that of the other
+    /// one; else it waits for the next step, even if it is due. At the end of a run the watermark goes to
+    /// [`Timestamp::MAX`]; what is set then waits for the next run.
     ///
     /// # Errors
     ///
@@ -332,8 +339,8 @@ impl<O, T: Timers> TimerEffect<'_, '_, O, T> {
         self.say(TimeDomain::EventTime, trigger_time.0, None)
     }
 
-    /// Sets the key's system-time timer: it fires that long after the commit. It replaces the one
-    /// that stands.
+    /// Sets the key's system-time timer: it fires that long after the moment at which the host began
+    /// what it commits together, at least a millisecond. It replaces the one that stands.
     ///
     /// # Errors
     ///
