@@ -117,7 +117,8 @@ impl TimerBook {
                 match declaration.time {
                     TimeDomain::EventTime => drop(standing.remove(&timer.place())),
                     TimeDomain::SystemTime => {
-                        standing.retain(|_, other| other.stream != stream || other.key != timer.key)
+                        standing
+                            .retain(|_, other| other.stream != stream || other.key != timer.key);
                     }
                 }
                 if !timers.event_times.is_empty() {
