@@ -53,7 +53,10 @@ fn assert_as_expected(folder: &TestHost, order: &str) {
         let differs = (found.lines().zip(expected.lines())).position(|(found, row)| found != row);
         if let Some(index) = differs {
             let (found, expected) = (found.lines().nth(index), expected.lines().nth(index));
-            panic!("{order}/{name}, line {}: {found:?}, not {expected:?}", index + 1);
+            panic!(
+                "{order}/{name}, line {}: {found:?}, not {expected:?}",
+                index + 1
+            );
         }
         assert_eq!(found.len(), expected.len(), "{order}/{name}");
     }
@@ -78,9 +81,14 @@ fn t4_late_departures_go_to_an_output_of_their_own_and_are_those_of_an_independe
 #[test]
 fn n3_windows_and_late_departures_do_not_depend_on_batches_and_epochs() {
     // A watermark comes after 1,000 records: in the middle of some epochs, at the end of others.
-    for (rows_per_epoch, rows_per_batch) in [(1, 1), (7, 2), (64, 7), (1000, 64), (65_536, 65_536)] {
+    for (rows_per_epoch, rows_per_batch) in [(1, 1), (7, 2), (64, 7), (1000, 64), (65_536, 65_536)]
+    {
         // Epochs of one row are slow, and the sorted file has more windows.
-        let order = if rows_per_epoch == 1 { "file-order" } else { "sorted" };
+        let order = if rows_per_epoch == 1 {
+            "file-order"
+        } else {
+            "sorted"
+        };
         let folder = pipeline(order, |file| {
             let limits = format!(
                 "epoch = {{ max_rows_per_epoch = {rows_per_epoch}, max_rows_per_batch = {rows_per_batch} }}"
