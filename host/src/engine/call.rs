@@ -9,8 +9,9 @@ use crate::types::key::BuildKeyHasher;
 use crate::types::pipeline::EpochLimits;
 
 /// The batch of a transform: every message of the input points to one of its distinct keys, in
-/// the order of their first use. States are filled in by the caller.
-pub fn transform_batch(input: InputMessages) -> (Batch, CallItems) {
+/// the order of their first use. `roots` are the items of the job's input that they are. States are
+/// filled in by the caller.
+pub fn transform_batch(input: InputMessages, roots: Vec<u32>) -> (Batch, CallItems) {
     let mut keys = Column::default();
     let mut key_indexes = Vec::with_capacity(input.len());
     let mut places: HashMap<&[u8], u32, BuildKeyHasher> =
@@ -23,7 +24,7 @@ pub fn transform_batch(input: InputMessages) -> (Batch, CallItems) {
         key_indexes.push(place);
     }
     let items = CallItems {
-        roots: (0..input.len() as u32).collect(),
+        roots,
         event_times: input.event_times.clone(),
     };
     let mut batch = Batch {
@@ -101,7 +102,7 @@ mod tests {
         for (key, payload) in [("b", "1"), ("a", "2"), ("b", "3")] {
             input.push(0, key.as_bytes(), 9, payload.as_bytes());
         }
-        let (batch, items) = transform_batch(input);
+        let (batch, items) = transform_batch(input, vec![0, 1, 2]);
         assert_eq!(batch.keys.iter().collect::<Vec<_>>(), [b"b", b"a"]);
         assert_eq!(batch.messages.keys, [0, 1, 0]);
         assert_eq!(items.roots, [0, 1, 2]);

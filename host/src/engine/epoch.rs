@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::engine::stream::{InputMessages, StreamMessages};
-use crate::types::batch::Timestamp;
+use crate::types::batch::{Batch, Timestamp};
 use crate::types::column::Column;
 use crate::types::epoch::{
     Checksum, ChunkMessages, EpochCommit, EpochRecord, EpochTime, FrontierAdvance, LaneChunk,
@@ -15,6 +15,8 @@ use crate::types::epoch::{
 };
 use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId};
 use crate::types::pipeline::EpochLimits;
+use crate::types::timer::TimerChanges;
+use crate::types::watermark::{LaneStep, LaneTime};
 
 /// Which epoch of which job.
 #[derive(Debug, Clone, Copy)]
@@ -36,10 +38,14 @@ pub struct EpochIdentity {
 pub struct OpenEpoch {
     identity: EpochIdentity,
     limits: EpochLimits,
-    input_rows: usize,
+    /// Items of every kind: messages or records, due timers, watermark steps.
+    items: usize,
+    input_messages: u64,
     input_bytes: usize,
     output_bytes: usize,
+    /// The next index of a message or watermark step.
     next_index: u32,
+    output_steps: u32,
     /// The alignment timestamp given last.
     alignment: Timestamp,
     /// One for each lane of the job, in the order of the lanes' ids.
@@ -70,6 +76,10 @@ pub struct SealedParts {
     pub frontiers: Vec<FrontierAdvance>,
     /// Changed states.
     pub states: Vec<StateChanges>,
+    /// Timers set, cancelled and fired.
+    pub timers: Vec<TimerChanges>,
+    /// Where the partition stands in time.
+    pub time: EpochTime,
     /// Chunks to remove.
     pub trims: Vec<LaneTrim>,
     /// Rows of file sinks.
@@ -86,10 +96,12 @@ impl OpenEpoch {
         OpenEpoch {
             identity,
             limits,
-            input_rows: 0,
+            items: 0,
+            input_messages: 0,
             input_bytes: 0,
             output_bytes: 0,
             next_index: 0,
+            output_steps: 0,
             alignment: identity.alignment,
             chunks: (lanes.into_iter())
                 .map(|lane| (lane, ChunkMessages::default()))
@@ -106,14 +118,19 @@ impl OpenEpoch {
         self.identity.epoch
     }
 
-    /// How many items it has taken.
-    pub fn input_rows(&self) -> usize {
-        self.input_rows
+    /// How many items it has taken: messages or records, due timers, watermark steps.
+    pub fn items(&self) -> usize {
+        self.items
+    }
+
+    /// How many messages or records it has taken.
+    pub fn input_messages(&self) -> u64 {
+        self.input_messages
     }
 
     /// How many more items and bytes the next batch may have; `None` when the epoch is full.
     pub fn room(&self) -> Option<BatchRoom> {
-        let rows = (self.limits.max_rows_per_epoch).saturating_sub(self.input_rows);
+        let rows = (self.limits.max_rows_per_epoch).saturating_sub(self.items);
         let taken = self.input_bytes.max(self.output_bytes);
         let bytes = (self.limits.max_bytes_per_epoch).saturating_sub(taken);
         (rows > 0 && bytes > 0).then(|| BatchRoom {
@@ -124,9 +141,35 @@ impl OpenEpoch {
 
     /// Counts a batch of input in.
     pub fn add_input(&mut self, messages: &InputMessages) {
-        self.input_rows += messages.len();
+        self.items += messages.len();
+        self.input_messages += messages.len() as u64;
         self.input_bytes += messages.payloads.bytes.len() + messages.keys.bytes.len();
         self.input.add_input(messages);
+    }
+
+    /// Counts a watermark step of the input in.
+    pub fn add_step(&mut self, watermarks: &[Timestamp]) {
+        self.items += 1;
+        self.input.add_mark(STEP_MARK, watermarks.iter().copied());
+    }
+
+    /// Counts due timers in.
+    pub fn add_timers(&mut self, timers: &Batch) {
+        let columns = &timers.timers;
+        self.items += columns.streams.len();
+        self.input_bytes += timers.keys.bytes.len();
+        self.input
+            .add_mark(TIMERS_MARK, columns.trigger_times.iter().copied());
+        self.input.add_column(&timers.keys);
+    }
+
+    /// Puts a watermark step into every lane, behind what they have got so far.
+    pub fn send_step(&mut self, time: LaneTime) {
+        let index = self.next_index();
+        self.output_steps += 1;
+        for (_, chunk) in &mut self.chunks {
+            chunk.steps.push(LaneStep { index, time });
+        }
     }
 
     /// Counts in what the epoch read of its states: of each key, when it is first read, the key,
@@ -146,12 +189,12 @@ impl OpenEpoch {
         self.fuel += fuel;
     }
 
-    /// Names the next message of the epoch.
+    /// The index of the next message or watermark step of the epoch.
     ///
     /// # Panics
     ///
-    /// When the epoch has more than 2^32 messages; limits on epochs and outputs are far below.
-    pub fn next_message_index(&mut self) -> u32 {
+    /// When the epoch has more than 2^32 of them; limits on epochs and outputs are far below.
+    pub fn next_index(&mut self) -> u32 {
         let index = self.next_index;
         self.next_index = index
             .checked_add(1)
@@ -197,7 +240,7 @@ impl OpenEpoch {
             dropped_frontiers: Vec::new(),
             dropped_records: Vec::new(),
             states: parts.states,
-            timers: Vec::new(),
+            timers: parts.timers,
             chunks: self
                 .chunks
                 .into_iter()
@@ -215,12 +258,12 @@ impl OpenEpoch {
                 .collect(),
             record: EpochRecord {
                 deployment: self.identity.deployment,
-                input_count: self.input_rows as u64,
-                output_count: u64::from(self.next_index),
+                input_count: self.input_messages,
+                output_count: u64::from(self.next_index - self.output_steps),
                 batch_count: self.batch_count,
                 fuel: self.fuel,
                 alignment: self.alignment,
-                time: EpochTime::default(),
+                time: parts.time,
                 input_checksum: self.input.finish(),
                 state_checksum: self.states.finish(),
                 output_checksum,
@@ -259,6 +302,11 @@ fn output_checksum(
         hasher.add_column(&messages.keys);
         hasher.add_numbers(messages.event_times.iter().copied());
         hasher.add_column(&messages.payloads);
+        for step in &messages.steps {
+            let place = messages.indexes.partition_point(|at| *at < step.index);
+            let LaneTime { watermark, is_idle } = step.time;
+            hasher.add_numbers([place as u64, watermark, u64::from(is_idle)]);
+        }
     }
     for (file, bytes) in appends {
         hasher.add_numbers([file.0]);
@@ -269,6 +317,11 @@ fn output_checksum(
 
 /// How much is collected before it is hashed: enough for all lanes of the hash function.
 const HASHED_BYTES_MIN: usize = 16 << 10;
+
+/// Stands before the watermarks of a step in the checksum of an epoch's input.
+const STEP_MARK: u64 = u64::from_le_bytes(*b"the step");
+/// Stands before due timers there.
+const TIMERS_MARK: u64 = u64::from_le_bytes(*b"a timer.");
 
 /// A hash of bytes that come in small pieces.
 #[derive(Debug, Default)]
@@ -324,6 +377,11 @@ impl ColumnsHasher {
             (key_start, payload_start) = (key_end, payload_end);
         }
         self.numbers.update(&self.scratch);
+    }
+
+    /// Adds something that is no message, told from one by its mark.
+    fn add_mark(&mut self, mark: u64, numbers: impl IntoIterator<Item = u64>) {
+        self.add_numbers(std::iter::once(mark).chain(numbers));
     }
 
     fn add_value(&mut self, value: &[u8]) {
@@ -417,7 +475,7 @@ mod tests {
         messages.push(1, b"k", 6, b"two");
         for at in 0..2 {
             let name = MessageName {
-                index: epoch.next_message_index(),
+                index: epoch.next_index(),
                 key_hash: 0,
                 alignment: epoch.align([200, 150][at]),
             };

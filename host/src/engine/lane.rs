@@ -9,12 +9,13 @@ use std::collections::VecDeque;
 use crate::types::epoch::ChunkMessages;
 use crate::types::ids::EpochId;
 
-/// The last message that a reader has processed in a lane. The default stands before the first.
+/// The last message or watermark step that a reader has processed in a lane. The default stands
+/// before the first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Frontier {
-    /// Epoch of the message; 0 before the first message.
+    /// Its epoch; 0 before the first one.
     pub epoch: EpochId,
-    /// Index of the message in its epoch.
+    /// Its index in the epoch.
     pub index: u32,
 }
 
@@ -28,7 +29,18 @@ impl Frontier {
         }
     }
 
-    /// Moves behind message `index` of `epoch`.
+    /// How many of the chunk's leading watermark steps have been processed.
+    pub fn passed_steps(&self, epoch: EpochId, chunk: &ChunkMessages) -> usize {
+        match epoch.cmp(&self.epoch) {
+            std::cmp::Ordering::Less => chunk.steps.len(),
+            std::cmp::Ordering::Greater => 0,
+            std::cmp::Ordering::Equal => {
+                (chunk.steps).partition_point(|step| step.index <= self.index)
+            }
+        }
+    }
+
+    /// Moves behind message or step `index` of `epoch`.
     ///
     /// # Panics
     ///

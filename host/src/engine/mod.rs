@@ -9,16 +9,20 @@
 //!
 //! - [`call`]: how messages become the batch of a guest call.
 //! - [`epoch`]: what an epoch collects, and when it is full.
+//! - [`generator`]: the watermarks of a source's partition.
 //! - [`hot_keys`]: which keys a partition's input mostly consists of.
 //! - [`merge`]: the order in which messages of several lanes are taken.
 //! - [`lane`]: a reader's frontier in a lane; what a chunk still holds for it; what may be trimmed.
 //! - [`state`]: the states that a job has loaded, and which of them its epoch changed.
 //! - [`stream`]: messages between the computations of a chain, and their merging in item order.
+//! - [`watermark`]: the watermarks of a transform's inputs.
 
 pub mod call;
 pub mod epoch;
+pub mod generator;
 pub mod hot_keys;
 pub mod lane;
 pub mod merge;
 pub mod state;
 pub mod stream;
+pub mod watermark;

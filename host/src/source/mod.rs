@@ -160,6 +160,8 @@ pub struct PollLimit {
 pub enum PollOutcome {
     /// There may be more.
     More,
+    /// There is no more for now; what comes later is to be asked for again.
+    Wait,
     /// The source is finite and at its end.
     End,
 }

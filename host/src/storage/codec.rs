@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::storage::{StorageError, entry, keys};
+use crate::storage::{StorageError, entry, keys, timer_codec};
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::epoch::{
@@ -110,6 +110,7 @@ pub fn for_each_row(commit: &EpochCommit, mut emit: impl FnMut(&[u8], NewValue<'
     for (key, value) in in_order(records) {
         emit(&key, value);
     }
+    timer_codec::for_each_timer_row(partition, &commit.timers, &mut emit);
 }
 
 /// Rows sorted by key; of two with one key the later one counts.
@@ -157,6 +158,7 @@ pub fn check_storable(commit: &EpochCommit) -> Result<(), StorageError> {
         finding,
     };
     check_states(&commit.states).map_err(unstorable)?;
+    timer_codec::check_timers(&commit.timers).map_err(unstorable)?;
     let advances = commit.frontiers.iter().map(|advance| &advance.lane);
     for lane in advances.chain(&commit.dropped_frontiers) {
         if lane.reader != commit.partition {
@@ -584,7 +586,7 @@ pub(super) fn put_record(buffer: &mut Vec<u8>, record: &EpochRecord) {
 }
 
 /// Decodes a whole value: version, fields, nothing behind them.
-fn decode<'a, T>(
+pub(super) fn decode<'a, T>(
     what: impl FnOnce() -> String,
     value: &'a [u8],
     read: impl FnOnce(&mut Fields<'a>) -> Result<T, Finding>,
@@ -648,7 +650,7 @@ impl<'a> Fields<'a> {
         Ok(array)
     }
 
-    fn u8(&mut self) -> Result<u8, Finding> {
+    pub(super) fn u8(&mut self) -> Result<u8, Finding> {
         Ok(self.array::<1>()?[0])
     }
 
@@ -838,8 +840,11 @@ impl<'a> Fields<'a> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::storage::timer_keys::{self, TimerKey};
+    use crate::types::batch::TimeDomain;
     use crate::types::epoch::{LaneChunk, LaneTrim, SinkAppend};
     use crate::types::ids::SinkFileId;
+    use crate::types::timer::{PendingTimers, TimerChanges, TimerTimes};
 
     pub(super) fn lane(reader: u64) -> LaneId {
         LaneId {
@@ -860,7 +865,7 @@ pub(super) mod tests {
 
     pub(in crate::storage) fn full_commit() -> EpochCommit {
         EpochCommit {
-            timers: Vec::new(),
+            timers: full_timers(),
             partition: PartitionId(7),
             generation: Generation(3),
             epoch: EpochId(1_001),
@@ -932,6 +937,47 @@ pub(super) mod tests {
         }
     }
 
+    fn pending(timers: &[(&str, u64, u64, u64)]) -> PendingTimers {
+        let mut pending = PendingTimers::default();
+        for (key, trigger_time, event_time, held_in_run) in timers.iter().copied() {
+            let times = TimerTimes {
+                trigger_time,
+                event_time,
+                held_in_run,
+            };
+            pending.push(key.as_bytes(), times);
+        }
+        pending
+    }
+
+    /// Of the event timers one fires, one gets another event time, one is new and held; of the system's one
+    /// is replaced.
+    fn full_timers() -> Vec<TimerChanges> {
+        vec![
+            TimerChanges {
+                stream: "hour".to_owned(),
+                domain: TimeDomain::EventTime,
+                removed: pending(&[("a", 5, 5, 0), ("a", 6, 2, 0)]),
+                set: pending(&[("a", 6, 3, 0), ("b", 6, 9, 4)]),
+                pending: 2,
+            },
+            TimerChanges {
+                stream: "quiet".to_owned(),
+                domain: TimeDomain::SystemTime,
+                removed: pending(&[("", 8, 1, 0)]),
+                set: pending(&[("", 7, 1, 0)]),
+                pending: 1,
+            },
+            TimerChanges {
+                stream: "spent".to_owned(),
+                domain: TimeDomain::SystemTime,
+                removed: pending(&[("k", 8, 1, 0)]),
+                set: PendingTimers::default(),
+                pending: 0,
+            },
+        ]
+    }
+
     pub(in crate::storage) fn predecessor() -> Head {
         Head {
             generation: Generation(2),
@@ -1000,6 +1046,30 @@ pub(super) mod tests {
             rows.push((key.to_vec(), bytes_of(value)));
         });
         let partition = PartitionId(7);
+        let timer = |domain, trigger_time, stream, key: &'static str| TimerKey {
+            domain,
+            trigger_time,
+            stream,
+            key: key.as_bytes(),
+        };
+        let hour = |trigger_time, key| timer(TimeDomain::EventTime, trigger_time, "hour", key);
+        let system =
+            |trigger_time, stream, key| timer(TimeDomain::SystemTime, trigger_time, stream, key);
+        let key_of = |timer: TimerKey<'_>| {
+            let mut key = Vec::new();
+            timer_keys::write_timer(&mut key, partition, &timer);
+            key
+        };
+        let hold_of = |moment, timer: TimerKey<'_>| {
+            let mut key = Vec::new();
+            timer_keys::write_timer_hold(&mut key, partition, moment, &timer);
+            key
+        };
+        let name_of = |stream, of_key: &str| {
+            let mut key = Vec::new();
+            timer_keys::write_system_timer(&mut key, partition, stream, of_key.as_bytes());
+            key
+        };
         let keys: Vec<_> = rows
             .iter()
             .map(|(key, value)| (key.clone(), value.is_some()))
@@ -1022,6 +1092,23 @@ pub(super) mod tests {
                 (keys::epoch_record(partition, EpochId(1)), false),
                 (keys::epoch_record(partition, EpochId(3)), false),
                 (keys::epoch_record(partition, EpochId(1_001)), true),
+                (key_of(hour(5, "a")), false),
+                (key_of(hour(6, "a")), true),
+                (key_of(hour(6, "b")), true),
+                (key_of(system(7, "quiet", "")), true),
+                (key_of(system(8, "quiet", "")), false),
+                (key_of(system(8, "spent", "k")), false),
+                (hold_of(1, system(7, "quiet", "")), true),
+                (hold_of(1, system(8, "quiet", "")), false),
+                (hold_of(1, system(8, "spent", "k")), false),
+                (hold_of(2, hour(6, "a")), false),
+                (hold_of(3, hour(6, "a")), true),
+                (hold_of(6, hour(6, "b")), true),
+                (name_of("quiet", ""), true),
+                (name_of("spent", "k"), false),
+                (timer_keys::timer_stream(partition, "hour"), true),
+                (timer_keys::timer_stream(partition, "quiet"), true),
+                (timer_keys::timer_stream(partition, "spent"), false),
             ]
         );
         assert!(rows.is_sorted_by(|left, right| left.0 < right.0));
@@ -1033,6 +1120,9 @@ pub(super) mod tests {
         row("seen", b"a", b"\x81\x07\0\0\0\0\0\0\x001");
         row("seen", b"b", b"\x012");
         row("seen", b"c", b"\x81\x08\0\0\0\0\0\0\0");
+        let mut replaced = vec![FORMAT_VERSION];
+        put_u64s(&mut replaced, &[1, 0, 7]);
+        assert!(rows.contains(&(name_of("quiet", ""), Some(replaced))));
     }
 
     #[test]
@@ -1070,6 +1160,31 @@ pub(super) mod tests {
         check(
             |commit| commit.states.swap(0, 1),
             "the names of its states do not rise",
+        );
+        check(
+            |commit| commit.timers[0].stream.clear(),
+            "\"\" is empty or holds a zero byte",
+        );
+        check(
+            |commit| commit.timers[1].stream = "a".to_owned(),
+            "the names of its timer streams do not rise",
+        );
+        check(
+            |commit| commit.timers[0].removed.event_times.push(3),
+            "the columns of timer stream hour do not agree",
+        );
+        check(
+            |commit| commit.timers[0].set = pending(&[(&"k".repeat(65_504), 1, 1, 0)]),
+            "65504 bytes long, at most 65503 fit",
+        );
+        check(
+            |commit| commit.timers[0].set = pending(&[("b", 2, 1, 0), ("b", 2, 3, 0)]),
+            "the timers of stream hour do not rise",
+        );
+        // One timer stands for a key, whenever it fires.
+        check(
+            |commit| commit.timers[1].set = pending(&[("b", 2, 1, 0), ("b", 3, 1, 0)]),
+            "the timers of stream quiet do not rise",
         );
         check(
             |commit| commit.frontiers[0].lane.reader = PartitionId(8),

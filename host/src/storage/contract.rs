@@ -14,10 +14,12 @@ use crate::storage::codec::EPOCH_RECORDS_MAX;
 use crate::storage::leases::{self, Counter};
 use crate::storage::rows::{self, ChunkLimit};
 use crate::storage::scan::ScanLimit;
+use crate::storage::timer_keys::TimerKey;
 use crate::storage::{
     CATALOG_VALUE_BYTES_MAX, CatalogChange, CatalogOutcome, CommitOutcome, Refusal, Storage,
-    StorageError, keys,
+    StorageError, keys, timer_rows,
 };
+use crate::types::batch::TimeDomain;
 use crate::types::epoch::{
     ChunkMessages, EpochCommit, EpochRecord, FrontierAdvance, Head, LaneChunk, LaneTrim,
     SinkAppend, StateChanges,
@@ -25,6 +27,7 @@ use crate::types::epoch::{
 use crate::types::ids::{EpochId, LaneId, PartitionId, SinkFileId, StreamId};
 use crate::types::key::key_hash;
 use crate::types::lease::Lease;
+use crate::types::timer::{PendingTimers, TimerChanges, TimerTimes};
 use crate::types::watermark::LaneTime;
 
 /// Fresh storage, and what the suite can't know about it.
@@ -60,6 +63,8 @@ macro_rules! storage_contract_tests {
             f3_chunks_stay_until_they_are_trimmed
             epoch_records_are_kept_for_the_last_thousand_epochs
             an_epoch_drops_the_records_that_it_names
+            timers_are_found_in_the_order_in_which_they_fire
+            a_timer_goes_with_all_that_finds_it
             an_epoch_that_cannot_be_stored_leaves_nothing
             a_catalog_change_is_whole_or_refused
             the_catalog_refuses_reserved_rows_and_large_values
@@ -128,6 +133,35 @@ pub fn chunk(lane: LaneId, epoch: u64, payloads: &[&str]) -> LaneChunk {
     }
 }
 
+/// Changes of timers, each with its key, trigger time and event time.
+pub fn timers(
+    domain: TimeDomain,
+    stream: &str,
+    pending: u64,
+    removed: &[(&str, u64, u64)],
+    set: &[(&str, u64, u64)],
+) -> TimerChanges {
+    let columns = |timers: &[(&str, u64, u64)]| {
+        let mut columns = PendingTimers::default();
+        for (key, trigger_time, event_time) in timers.iter().copied() {
+            let times = TimerTimes {
+                trigger_time,
+                event_time,
+                held_in_run: 0,
+            };
+            columns.push(key.as_bytes(), times);
+        }
+        columns
+    };
+    TimerChanges {
+        stream: stream.to_owned(),
+        domain,
+        removed: columns(removed),
+        set: columns(set),
+        pending,
+    }
+}
+
 fn append(file: SinkFileId, text: &str) -> SinkAppend {
     SinkAppend {
         file,
@@ -176,7 +210,9 @@ fn value_of(storage: &dyn Storage, partition: u64, key: &str) -> Option<String> 
 fn everything(storage: &dyn Storage, partition: u64) -> (Head, usize) {
     let partition = PartitionId(partition);
     let head = storage.head(partition).expect("the store works");
-    let count = (keys::SOURCE_POSITION..=keys::EPOCH_RECORD)
+    let prefixes =
+        (keys::SOURCE_POSITION..=keys::EPOCH_RECORD).chain(keys::TIMER..=keys::TIMER_STREAM);
+    let count = prefixes
         .map(|prefix| {
             let start = [[prefix].as_slice(), &partition.0.to_be_bytes()].concat();
             storage
@@ -200,6 +236,13 @@ fn full_commit(lease: Lease, epoch: u64, file: SinkFileId) -> EpochCommit {
             index: 3,
         }],
         states: states([("a", Some(format!("value {epoch}")))]),
+        timers: vec![timers(
+            TimeDomain::SystemTime,
+            "quiet",
+            1,
+            &[],
+            &[("a", epoch, 1)],
+        )],
         chunks: vec![chunk(lane(lease.partition.0, 91), epoch, &["one", "two"])],
         appends: vec![append(file, &format!("{} {epoch}\n", lease.partition))],
         ..commit_of(lease, epoch)
@@ -719,6 +762,206 @@ pub fn an_epoch_drops_the_records_that_it_names(fixture: &Fixture) {
     assert_eq!(kept(1), [EpochId(6)]);
 }
 
+/// Trigger time, stream and key of all timers of one clock, read in pages of `rows`.
+fn timers_of(storage: &dyn Storage, domain: TimeDomain, rows: usize) -> Vec<(u64, String, String)> {
+    let mut found: Vec<(u64, String, String)> = Vec::new();
+    loop {
+        let last = found.last().cloned();
+        // The least place behind the last one.
+        let key = last
+            .as_ref()
+            .map_or_else(String::new, |(_, _, key)| format!("{key}\0"));
+        let from = last.as_ref().map(|(trigger_time, stream, _)| TimerKey {
+            domain,
+            trigger_time: *trigger_time,
+            stream,
+            key: key.as_bytes(),
+        });
+        let limit = ScanLimit::rows(rows);
+        let visit = |timer: TimerKey<'_>, times: TimerTimes| {
+            assert_eq!(
+                (timer.domain, timer.trigger_time),
+                (domain, times.trigger_time)
+            );
+            let key = String::from_utf8_lossy(timer.key).into_owned();
+            found.push((timer.trigger_time, timer.stream.to_owned(), key));
+        };
+        let partition = PartitionId(1);
+        let has_more =
+            timer_rows::scan_timers(storage, partition, domain, from.as_ref(), limit, visit);
+        if !has_more.unwrap() {
+            return found;
+        }
+    }
+}
+
+fn holds_of(storage: &dyn Storage) -> Vec<(u64, String)> {
+    let mut found = Vec::new();
+    let limit = ScanLimit::rows(100);
+    let visit = |moment, timer: TimerKey<'_>| found.push((moment, timer.stream.to_owned()));
+    timer_rows::scan_timer_holds(storage, PartitionId(1), None, limit, visit).unwrap();
+    found
+}
+
+/// Rules 1 and 4 for timers.
+pub fn timers_are_found_in_the_order_in_which_they_fire(fixture: &Fixture) {
+    use TimeDomain::{EventTime, SystemTime};
+    let storage = &*fixture.storage;
+    let (lease, neighbour) = (grant(storage, 1), grant(storage, 2));
+    let theirs = EpochCommit {
+        timers: vec![timers(EventTime, "hour", 1, &[], &[("a", 1, 1)])],
+        ..commit_of(neighbour, 1)
+    };
+    commit(storage, neighbour, theirs);
+    for (epoch, trigger_time) in [(1, 300), (2, 20), (3, 256)] {
+        let set = [("a", trigger_time, 7), ("b", trigger_time, 900)];
+        let timers = vec![
+            timers(EventTime, "day", epoch, &[], &set[..1]),
+            timers(EventTime, "hour", 2 * epoch, &[], &set),
+            timers(
+                SystemTime,
+                "quiet",
+                1,
+                &[],
+                &[(&format!("k{epoch}"), trigger_time, epoch)],
+            ),
+        ];
+        let commit_of_epoch = EpochCommit {
+            timers,
+            ..commit_of(lease, epoch)
+        };
+        commit(storage, lease, commit_of_epoch);
+    }
+    let timer =
+        |trigger_time, stream: &str, key: &str| (trigger_time, stream.to_owned(), key.to_owned());
+    let expected: Vec<_> = [20, 256, 300]
+        .into_iter()
+        .flat_map(|at| {
+            [
+                timer(at, "day", "a"),
+                timer(at, "hour", "a"),
+                timer(at, "hour", "b"),
+            ]
+        })
+        .collect();
+    for _settled in [false, true] {
+        for rows in [1, 2, 4, 100] {
+            assert_eq!(
+                timers_of(storage, EventTime, rows),
+                expected,
+                "pages of {rows}"
+            );
+        }
+        let system = [
+            timer(20, "quiet", "k2"),
+            timer(256, "quiet", "k3"),
+            timer(300, "quiet", "k1"),
+        ];
+        assert_eq!(timers_of(storage, SystemTime, 2), system);
+        // Those that carry an event time behind their trigger time hold at that, as they fire.
+        let holds: Vec<u64> = holds_of(storage)
+            .iter()
+            .map(|(moment, _)| *moment)
+            .collect();
+        assert_eq!(holds, [1, 2, 3, 7, 7, 7, 7, 7, 7]);
+        let streams = timer_rows::pending_streams(storage, PartitionId(1)).unwrap();
+        let streams: Vec<_> = (streams.iter())
+            .map(|it| (it.stream.as_str(), it.domain, it.pending))
+            .collect();
+        let expected = [
+            ("day", EventTime, 3),
+            ("hour", EventTime, 6),
+            ("quiet", SystemTime, 1),
+        ];
+        assert_eq!(streams, expected);
+        storage.settle().unwrap();
+    }
+}
+
+/// Rule 1 for timers that fire, are cancelled or are replaced.
+pub fn a_timer_goes_with_all_that_finds_it(fixture: &Fixture) {
+    use TimeDomain::{EventTime, SystemTime};
+    let storage = &*fixture.storage;
+    let lease = grant(storage, 1);
+    let of_hour =
+        |pending, removed: &[_], set: &[_]| timers(EventTime, "hour", pending, removed, set);
+    let of_quiet =
+        |pending, removed: &[_], set: &[_]| timers(SystemTime, "quiet", pending, removed, set);
+    let epochs = [
+        vec![
+            of_hour(2, &[], &[("a", 9, 4), ("b", 9, 9)]),
+            of_quiet(1, &[], &[("a", 50, 6)]),
+        ],
+        // One gets another event time, the other another trigger time.
+        vec![
+            of_hour(2, &[("a", 9, 4)], &[("a", 9, 5)]),
+            of_quiet(1, &[("a", 50, 6)], &[("a", 60, 6)]),
+        ],
+        vec![
+            of_hour(0, &[("a", 9, 5), ("b", 9, 9)], &[]),
+            of_quiet(0, &[("a", 60, 6)], &[]),
+        ],
+    ];
+    let hour = |key| TimerKey {
+        domain: EventTime,
+        trigger_time: 9,
+        stream: "hour",
+        key,
+    };
+    let quiet = TimerKey {
+        domain: SystemTime,
+        trigger_time: 0,
+        stream: "quiet",
+        key: b"a",
+    };
+    let times = |trigger_time, event_time| {
+        Some(TimerTimes {
+            trigger_time,
+            event_time,
+            held_in_run: 0,
+        })
+    };
+    let expected = [
+        (vec![times(9, 4), times(9, 9), times(50, 6)], vec![4, 6]),
+        (vec![times(9, 5), times(9, 9), times(60, 6)], vec![5, 6]),
+        (vec![None; 3], vec![]),
+    ];
+    for (epoch, (timers, (found, holds))) in (1..).zip(epochs.into_iter().zip(expected)) {
+        let commit_of_epoch = EpochCommit {
+            timers,
+            ..commit_of(lease, epoch)
+        };
+        commit(storage, lease, commit_of_epoch);
+        for _settled in [false, true] {
+            let names = [hour(b"a"), hour(b"b"), quiet];
+            let read = timer_rows::read_timers(storage, PartitionId(1), &names).unwrap();
+            assert_eq!(read, found, "behind epoch {epoch}");
+            let moments: Vec<u64> = holds_of(storage)
+                .iter()
+                .map(|(moment, _)| *moment)
+                .collect();
+            assert_eq!(moments, holds, "behind epoch {epoch}");
+            let standing = found.iter().flatten().count();
+            let listed = [EventTime, SystemTime].map(|domain| timers_of(storage, domain, 10).len());
+            assert_eq!(listed.iter().sum::<usize>(), standing);
+            storage.settle().unwrap();
+        }
+    }
+    let rows_of = |prefix: u8| {
+        let (start, end) = ([prefix], [prefix + 1]);
+        storage
+            .scan(&start, &end, ScanLimit::rows(10))
+            .unwrap()
+            .len()
+    };
+    assert_eq!(
+        (keys::TIMER..=keys::TIMER_STREAM)
+            .map(rows_of)
+            .sum::<usize>(),
+        0
+    );
+}
+
 /// Rule 10.
 pub fn an_epoch_that_cannot_be_stored_leaves_nothing(fixture: &Fixture) {
     let storage = &*fixture.storage;
@@ -735,7 +978,17 @@ pub fn an_epoch_that_cannot_be_stored_leaves_nothing(fixture: &Fixture) {
         appends: vec![append(SinkFileId(99), "x")],
         ..commit_of(lease, 1)
     };
-    for commit in [long, changed_twice, unopened] {
+    let timer_twice = EpochCommit {
+        timers: vec![timers(
+            TimeDomain::EventTime,
+            "hour",
+            1,
+            &[],
+            &[("a", 1, 1), ("a", 1, 2)],
+        )],
+        ..commit_of(lease, 1)
+    };
+    for commit in [long, changed_twice, unopened, timer_twice] {
         let error = storage.commit_epoch(lease, commit).unwrap_err();
         assert!(matches!(error, StorageError::Unstorable { .. }), "{error}");
         assert_eq!(everything(storage, 1), (Head::default(), 0));

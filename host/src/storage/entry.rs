@@ -10,6 +10,7 @@ use crate::storage::codec::{
     FORMAT_VERSION, Fields, Finding, len_u32, put_bytes, put_chunk, put_column, put_head, put_lane,
     put_lane_time, put_optional, put_record, put_u32, put_u64, put_u64s,
 };
+use crate::storage::timer_codec::{put_timers, timers_size_bound};
 use crate::types::column::Column;
 use crate::types::epoch::{
     Checksum, EpochCommit, FrontierAdvance, Head, LaneChunk, LaneTrim, SinkAppend, StateChanges,
@@ -148,6 +149,7 @@ pub(super) fn entry_size_bound(commit: &EpochCommit) -> usize {
     512 + position
         + time
         + states
+        + timers_size_bound(&commit.timers)
         + chunks
         + appends
         + 64 * commit.frontiers.len()
@@ -186,6 +188,7 @@ fn put_body(buffer: &mut Vec<u8>, commit: &EpochCommit) {
         put_u32(buffer, len_u32(changes.touched.len()));
         put_u64s(buffer, &changes.touched);
     }
+    put_timers(buffer, &commit.timers);
     put_u32(buffer, len_u32(commit.chunks.len()));
     for chunk in &commit.chunks {
         put_lane(buffer, chunk.lane);
@@ -238,7 +241,7 @@ impl Fields<'_> {
             dropped_frontiers: self.many(24, Fields::lane)?,
             dropped_records: self.many(8, |fields| Ok(EpochId(fields.u64()?)))?,
             states: self.many(20, Fields::state_changes)?,
-            timers: Vec::new(),
+            timers: self.timers()?,
             chunks: self.many(48, |fields| {
                 Ok(LaneChunk {
                     lane: fields.lane()?,

@@ -1,5 +1,7 @@
 //! Every key of every stored row, in one table, with the functions that build it.
 //!
+//! Those of timers, which are many, are built in `timer_keys.rs`.
+//!
 //! Two key spaces: *bulk rows* (many, large, one owner) and the *catalog* (few, small, changed by
 //! expectation). In keys numbers are big-endian, so that the order of bytes is the order of numbers.
 //!
@@ -20,6 +22,10 @@
 //! | `08` [`SINK_LENGTH`] | sink file | committed length that is in the file and synced |
 //! | `09` [`DECISIONS_MARK`] | | how far the decisions were, as far as the bulk rows know |
 //! | `0a` [`SET_ASIDE`] | as `01` | a staged epoch whose decision may have been lost |
+//! | `0b` [`TIMER`] | partition, clock, trigger time, stream name, `00`, key | a pending timer, as it will fire |
+//! | `0c` [`TIMER_HOLD`] | partition, moment, clock, trigger time, stream name, `00`, key | a timer that holds the output watermark at that moment |
+//! | `0d` [`SYSTEM_TIMER`] | partition, stream name, `00`, key | the timer that stands for a key by the system's clock |
+//! | `0e` [`TIMER_STREAM`] | partition, stream name | its clock, how many of its timers are pending |
 //!
 //! | catalog prefix | then | value |
 //! |---|---|---|
@@ -56,6 +62,16 @@ pub const DECISIONS_MARK: u8 = 0x09;
 /// Staged epochs kept for a person to look at.
 pub const SET_ASIDE: u8 = 0x0a;
 
+/// Pending timers in the order in which those of one clock fire.
+pub const TIMER: u8 = 0x0b;
+/// Pending timers in the order of the moments at which they hold the output watermark, where those are not
+/// their trigger times.
+pub const TIMER_HOLD: u8 = 0x0c;
+/// Pending timers of the system's clock by stream and key.
+pub const SYSTEM_TIMER: u8 = 0x0d;
+/// Streams that have pending timers.
+pub const TIMER_STREAM: u8 = 0x0e;
+
 /// The id that both halves of a store carry.
 pub const CATALOG_STORE_ID: u8 = b'i';
 /// Heads; only an implementation of storage writes them.
@@ -74,7 +90,7 @@ pub const CATALOG_PIPELINE: u8 = b'p';
 /// Longest bulk key, in bytes; one below what the store underneath can express.
 pub const KEY_BYTES_MAX: usize = 65_534;
 
-fn key<const N: usize>(prefix: u8, numbers: [u64; N]) -> Vec<u8> {
+pub(super) fn key<const N: usize>(prefix: u8, numbers: [u64; N]) -> Vec<u8> {
     let mut key = Vec::with_capacity(1 + 8 * N);
     key.push(prefix);
     for number in numbers {
@@ -304,7 +320,7 @@ pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     end
 }
 
-fn number_at(key: &[u8], start: usize) -> u64 {
+pub(super) fn number_at(key: &[u8], start: usize) -> u64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&key[start..start + 8]);
     u64::from_be_bytes(bytes)

@@ -4,7 +4,7 @@
 //!              rows (bulk)                      catalog (few, small)
 //!   ┌──────────────────────────────┐   ┌───────────────────────────────────┐
 //!   │ positions, frontiers, states,│   │ leases, heads, counters, pipelines│
-//!   │ chunks, epoch records        │   │ and their partitions, sink files  │
+//!   │ timers, chunks, epoch records│   │ and their partitions, sink files  │
 //!   └──────────────▲───────────────┘   └─────────────▲─────────────────────┘
 //!                  │ get, get_many, scan              │ read_catalog, commit_catalog
 //!                  └────────── commit_epoch ──────────┘
@@ -43,6 +43,9 @@ pub mod leases;
 pub mod memory;
 pub mod rows;
 pub mod scan;
+mod timer_codec;
+pub mod timer_keys;
+pub mod timer_rows;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;

@@ -142,7 +142,7 @@ impl ComputationKind {
 }
 
 /// Which clock a timer goes by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TimeDomain {
     /// Fires when the event watermark passes its trigger time.

@@ -68,6 +68,8 @@ pub struct WatermarkOptions {
     pub idle_partitions: Option<IdleOptions>,
     /// What the watermark does when all partitions have been without records.
     pub all_idle: AllIdle,
+    /// Whether partitions that wait for their turn hold the watermark back.
+    pub unread_partitions: UnreadPartitions,
     /// How far the watermark of one partition may be ahead of the others' before it waits for them;
     /// `None` for any distance.
     pub drift_bound: Option<Duration>,
@@ -81,6 +83,7 @@ impl Default for WatermarkOptions {
             future_limit: Duration::from_secs(24 * 3_600),
             idle_partitions: None,
             all_idle: AllIdle::Hold,
+            unread_partitions: UnreadPartitions::Hold,
             drift_bound: None,
         }
     }
@@ -103,6 +106,15 @@ impl Default for IdleOptions {
             max_ratio: 0.4,
         }
     }
+}
+
+/// What partitions of a source that wait for their turn mean for the watermark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnreadPartitions {
+    /// They hold it back: what they bring may be of any time.
+    Hold,
+    /// They are left out until it is their turn: they bring what is newer.
+    LeaveOut,
 }
 
 /// What the watermark does when all partitions of a source are without records.

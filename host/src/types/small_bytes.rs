@@ -1,6 +1,7 @@
 //! A byte string that lies in place as long as it is short, so that looking at it is looking at what
 //! it is part of.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Deref;
 
@@ -72,6 +73,26 @@ impl Deref for SmallBytes {
     }
 }
 
+impl PartialEq for SmallBytes {
+    fn eq(&self, other: &SmallBytes) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for SmallBytes {}
+
+impl PartialOrd for SmallBytes {
+    fn partial_cmp(&self, other: &SmallBytes) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for SmallBytes {
+    fn cmp(&self, other: &SmallBytes) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
 impl fmt::Debug for SmallBytes {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.deref().fmt(formatter)
@@ -102,6 +123,15 @@ mod tests {
         let place = bytes.as_ptr();
         bytes.set(&[2; 50]);
         assert_eq!((bytes.as_ptr(), &bytes[..]), (place, &[2; 50][..]));
+    }
+
+    #[test]
+    fn its_order_is_that_of_the_bytes_wherever_they_lie() {
+        let long = [1; 40];
+        let values: [&[u8]; 5] = [b"", &long[..22], &long, &[1, 2], &[2]];
+        let small = values.map(SmallBytes::new);
+        assert!(small.is_sorted_by(|left, right| left < right));
+        assert_eq!(small[2], SmallBytes::new(&long));
     }
 
     #[test]

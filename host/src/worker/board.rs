@@ -7,11 +7,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
 use crate::types::epoch::ChunkMessages;
 use crate::types::ids::{EpochId, LaneId};
 use crate::types::pipeline::LaneLimits;
 use crate::worker::channel::{LaneChannel, Receipt};
+use crate::worker::source_times::SourceTimes;
 use crate::worker::turns::SourceTurns;
 
 /// Why the board's lock can be taken.
@@ -24,6 +26,7 @@ pub struct LaneBoard {
     lanes: Mutex<Lanes>,
     changed: Condvar,
     turns: SourceTurns,
+    source_times: SourceTimes,
 }
 
 #[derive(Debug, Default)]
@@ -101,7 +104,10 @@ impl LaneBoard {
     /// The chunk that follows `read`, the newest epoch that the lane's reader has read.
     pub fn receive(&self, lane: LaneId, read: EpochId) -> Receipt {
         match self.lanes().by_id.get_mut(&lane) {
-            Some(status) => status.channel.receive(read, status.written),
+            Some(status) => match status.channel.receive(read, status.written) {
+                Receipt::UpToDate if status.closed => Receipt::End,
+                receipt => receipt,
+            },
             None => Receipt::UpToDate,
         }
     }
@@ -139,6 +145,17 @@ impl LaneBoard {
         &self.turns
     }
 
+    /// How far the partitions of sources are in time.
+    pub fn source_times(&self) -> &SourceTimes {
+        &self.source_times
+    }
+
+    /// Lets every job that waits for a change look again.
+    pub fn wake_all(&self) {
+        self.lanes().version += 1;
+        self.changed.notify_all();
+    }
+
     /// Whether the run is to stop.
     pub fn is_stopped(&self) -> bool {
         self.lanes().stopped
@@ -152,11 +169,6 @@ impl LaneBoard {
     /// The newest epoch that put a chunk into the lane.
     pub fn written_up_to(&self, lane: LaneId) -> EpochId {
         self.status(lane, |status| status.written)
-    }
-
-    /// Whether no chunk will follow in any of the lanes in this run.
-    pub fn are_closed(&self, of: impl IntoIterator<Item = LaneId>) -> bool {
-        self.all(of, |status| status.closed)
     }
 
     /// The first of the lanes that has no room for another epoch; each comes with the bytes that its
@@ -189,11 +201,17 @@ impl LaneBoard {
         self.lanes().version
     }
 
-    /// Waits for a change that a look at the board at `version` can't have seen.
-    pub fn wait_past(&self, version: u64) {
-        let mut lanes = self.lanes();
-        while lanes.version == version {
-            lanes = self.changed.wait(lanes).expect(UNPOISONED);
+    /// Waits for a change that a look at the board at `version` can't have seen, but no longer than
+    /// `limit`, where there is one.
+    pub fn wait_past(&self, version: u64, limit: Option<Duration>) {
+        let lanes = self.lanes();
+        let is_same = |lanes: &mut Lanes| lanes.version == version;
+        match limit {
+            None => drop(self.changed.wait_while(lanes, is_same).expect(UNPOISONED)),
+            Some(limit) => {
+                let waited = self.changed.wait_timeout_while(lanes, limit, is_same);
+                drop(waited.expect(UNPOISONED));
+            }
         }
     }
 
@@ -350,7 +368,7 @@ mod tests {
         board.close(LANE);
         board.open(LANE, &[kept(4)]);
         assert!(board.are_covered([LANE]));
-        assert!(!board.are_closed([LANE]));
+        assert_eq!(board.receive(LANE, EpochId(4)), Receipt::UpToDate);
     }
 
     /// Lost: the same, by a reader that was started again after its last chunk was trimmed: from its
@@ -369,10 +387,10 @@ mod tests {
         let board = board();
         let version = board.version();
         board.close(LANE);
-        board.wait_past(version);
+        board.wait_past(version, None);
         let version = board.version();
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| board.wait_past(version));
+            let waiting = scope.spawn(|| board.wait_past(version, None));
             board.stop();
             assert!(waiting.join().is_ok());
         });

@@ -11,7 +11,7 @@ use crate::engine::state::{BatchSlots, StateCache};
 use crate::engine::stream::{CallItems, InputMessages, StreamMessages, distribute, merge_by_root};
 use crate::guest::{Call, Computation, GuestError};
 use crate::storage::{Storage, StorageError, rows};
-use crate::types::batch::{Batch, Effects, LogLevel};
+use crate::types::batch::{Batch, Effects, LogLevel, Timestamp};
 use crate::types::epoch::{EpochTime, StateAges};
 use crate::types::ids::PartitionId;
 use crate::types::pipeline::EpochLimits;
@@ -28,6 +28,10 @@ pub const CHAIN_BYTES_MAX: usize = 1 << 30;
 pub struct Chain {
     transform: Option<(Node, StateCache)>,
     sweep: StateSweep,
+    /// The watermark of each of its inputs at the last step.
+    watermarks: Vec<Timestamp>,
+    /// The stream that late messages go to instead of the transform.
+    late_output: Option<usize>,
     /// The keys of the transform's input.
     hot_keys: HotKeys,
     maps: Vec<Node>,
@@ -97,6 +101,8 @@ impl Chain {
         Chain {
             transform: transform.map(with_states),
             sweep: StateSweep::default(),
+            watermarks: Vec::new(),
+            late_output: time.late_output,
             hot_keys: HotKeys::default(),
             maps: maps.into_iter().map(Node::new).collect(),
             limits,
@@ -122,10 +128,12 @@ impl Chain {
         if let Some((_, states)) = &mut self.transform {
             states.resume(time);
         }
+        self.set_time(time);
     }
 
     /// The partition stands here in time, from the next batch on.
     pub fn set_time(&mut self, time: &EpochTime) {
+        self.watermarks.clone_from(&time.input_watermarks);
         if let Some((_, states)) = &mut self.transform {
             states.advance(time.latest_watermark);
         }
@@ -154,7 +162,8 @@ impl Chain {
         }
     }
 
-    /// Runs one batch of input through all computations.
+    /// Runs one batch of input through all computations. The messages `late`, indexes into it, rising, go to
+    /// the late output instead of the transform, where there is one.
     ///
     /// # Errors
     ///
@@ -162,6 +171,7 @@ impl Chain {
     pub fn run(
         &mut self,
         input: InputMessages,
+        late: &[u32],
         epoch: &mut OpenEpoch,
         storage: &dyn Storage,
         partition: PartitionId,
@@ -170,7 +180,10 @@ impl Chain {
         // After a failure the computations behind it still see what the items before it led to:
         // one of those may fail there, and comes first.
         let mut first_failure = match &self.transform {
-            Some(_) => self.run_transform(input, epoch, storage, partition)?,
+            Some(_) => {
+                let (input, roots) = self.divert_late(input, late);
+                self.run_transform(input, roots, epoch, storage, partition)?
+            }
             None => {
                 self.take_records(input);
                 None
@@ -218,9 +231,32 @@ impl Chain {
         };
     }
 
+    /// Puts late messages into the late output. Returns the others, and which items of the batch they
+    /// are.
+    fn divert_late(&mut self, input: InputMessages, late: &[u32]) -> (InputMessages, Vec<u32>) {
+        let count = input.len() as u32;
+        let Some(place) = self.late_output.filter(|_| !late.is_empty()) else {
+            return (input, (0..count).collect());
+        };
+        let mut on_time = InputMessages::default();
+        let mut roots = Vec::with_capacity(input.len());
+        for item in 0..count {
+            let at = item as usize;
+            let (key, payload) = (input.keys.get(at), input.payloads.get(at));
+            if late.binary_search(&item).is_ok() {
+                self.streams[place].push(item, key, input.event_times[at], payload);
+            } else {
+                on_time.push(input.streams[at], key, input.event_times[at], payload);
+                roots.push(item);
+            }
+        }
+        (on_time, roots)
+    }
+
     fn run_transform(
         &mut self,
         input: InputMessages,
+        roots: Vec<u32>,
         epoch: &mut OpenEpoch,
         storage: &dyn Storage,
         partition: PartitionId,
@@ -228,13 +264,18 @@ impl Chain {
         let Some((node, states)) = &mut self.transform else {
             return Ok(None);
         };
-        let (mut batch, items) = transform_batch(input);
+        if roots.is_empty() {
+            return Ok(None);
+        }
+        let (mut batch, items) = transform_batch(input, roots);
         self.hot_keys.add(&batch.keys, &batch.messages.keys);
         let slots = load_states(states, &batch, storage, partition)?;
         states.touch(&slots, &batch);
         batch.states = states.columns(&slots, |bytes| epoch.add_state_read(bytes));
-        // Watermark steps come with event time; until then every input stands at the beginning.
-        batch.watermarks = vec![0; node.plan.computation.description().inputs.len()];
+        batch.watermarks.clone_from(&self.watermarks);
+        batch
+            .watermarks
+            .resize(node.plan.computation.description().inputs.len(), 0);
         let effects = match node.call(&batch, &items, epoch) {
             Ok(effects) => effects,
             Err(failure) => {

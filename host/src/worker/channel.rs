@@ -39,6 +39,8 @@ pub enum Receipt {
     },
     /// It has read everything that was written so far.
     UpToDate,
+    /// It has read everything, and nothing will follow in this run.
+    End,
 }
 
 impl LaneChannel {

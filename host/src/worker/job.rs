@@ -9,10 +9,12 @@
 //! follows from it. A job that meets an error ends; its successor goes on from the last commit.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::engine::epoch::{EpochIdentity, MessageName, OpenEpoch, SealedParts};
+use crate::engine::epoch::{BatchRoom, EpochIdentity, MessageName, OpenEpoch, SealedParts};
 use crate::engine::stream::InputMessages;
+use crate::engine::watermark::InputWatermarks;
 use crate::sink::{Sealed, SinkError, SinkMessage};
 use crate::source::SourceError;
 use crate::storage::{CommitOutcome, CommitTicket, Storage, StorageError, rows};
@@ -22,17 +24,21 @@ use crate::types::key::key_hash;
 use crate::types::lease::Lease;
 use crate::types::pipeline::EpochLimits;
 use crate::types::timestamp_runs::TimestampRuns;
+use crate::types::watermark::LaneTime;
 use crate::worker::announced::JobContext;
 use crate::worker::board::LaneBoard;
 use crate::worker::chain::{Chain, ChainError};
 use crate::worker::error::JobError;
-use crate::worker::input::ItemLocation;
 use crate::worker::input::lane::LaneCoverage;
 use crate::worker::input::lanes::LanesInput;
 use crate::worker::input::source::SourceInput;
+use crate::worker::input::{InputItems, ItemLocation};
+use crate::worker::job_time::JobTime;
 use crate::worker::output::LanesOutput;
 use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, StreamPlan};
 use crate::worker::progress::{EpochCounts, JobIdentity, JobProgress};
+use crate::worker::resting::{FOLLOW_INTERVAL, SourcePace};
+use crate::worker::source_times::Activity;
 use crate::worker::turns::SourceTurn;
 
 /// One job, ready to run on a thread of its own.
@@ -42,6 +48,8 @@ pub struct Job {
     lease: Lease,
     limits: EpochLimits,
     input: JobInput,
+    /// Where it stands in time.
+    time: JobTime,
     chain: Chain,
     streams: Vec<StreamPlan>,
     sinks: Vec<SinkPlan>,
@@ -57,6 +65,8 @@ pub struct Job {
     sink_rows: u64,
     /// When the source's partition may be read, where it has to wait for others.
     turn: Option<SourceTurn>,
+    /// How a source's partition keeps pace with the others.
+    pace: Option<SourcePace>,
     /// Why the source can't be read on: told once what was read before it is committed.
     source_error: Option<SourceError>,
 }
@@ -106,10 +116,24 @@ impl Job {
         let record = rows::read_epoch_record(&*context.storage, plan.lease.partition, head.epoch)?;
         tracing::debug!(job = plan.name, head = %head.epoch, "job opened");
         let job = JobIdentity::of(&plan);
-        let mut turn = None;
+        let alignment = record.as_ref().map_or(0, |record| record.alignment);
+        let time = JobTime::open(&plan, record.map(|record| record.time));
+        let (mut turn, mut pace) = (None, None);
         let input = match plan.input {
             InputPlan::Source(source) => {
                 let partition = plan.lease.partition;
+                let activity = match source.turn {
+                    Some(_) => Activity::Waiting,
+                    None => Activity::Reading,
+                };
+                pace = Some(SourcePace::new(
+                    plan.name.clone(),
+                    plan.place.index as usize,
+                    source.watermarks,
+                    activity,
+                    &time,
+                    &context.board,
+                ));
                 let position = rows::read_source_position(&*context.storage, partition)?;
                 turn = source.turn;
                 JobInput::Source(SourceInput::new(source.described, source.source, position))
@@ -117,6 +141,7 @@ impl Job {
             InputPlan::Lanes(lanes) => JobInput::Lanes(LanesInput::open(
                 &lanes,
                 plan.memory.read_ahead_bytes,
+                time.now(),
                 &*context.storage,
                 &context.board,
             )?),
@@ -125,7 +150,7 @@ impl Job {
             JobInput::Source(source) => Some(source.progress()),
             JobInput::Lanes(_) => None,
         };
-        let chain = Chain::new(
+        let mut chain = Chain::new(
             plan.transform,
             plan.maps,
             &plan.streams,
@@ -133,15 +158,17 @@ impl Job {
             plan.limits,
             plan.memory.state_cache_bytes,
         );
+        chain.set_time(time.now());
         Ok(Job {
             identity: EpochIdentity {
                 partition: plan.lease.partition,
                 generation: plan.lease.generation,
                 epoch: head.epoch.next(),
                 deployment: plan.deployment,
-                alignment: record.map_or(0, |record| record.alignment),
+                alignment,
             },
             chain,
+            time,
             progress: context.progress.job_opened(job, source),
             name: plan.name,
             lease: plan.lease,
@@ -156,6 +183,7 @@ impl Job {
             clock: context.clock,
             sink_rows: 0,
             turn,
+            pace,
             source_error: None,
         })
     }
@@ -168,16 +196,29 @@ impl Job {
     pub fn run(mut self) -> Result<JobEnd, JobError> {
         let span = tracing::info_span!("job", name = self.name, partition = %self.lease.partition);
         let _entered = span.enter();
-        if let Some(turn) = &self.turn {
-            self.board.turns().wait_for(turn);
-        }
         loop {
             let version = self.board.version();
             match self.step()? {
                 JobStep::Advanced => {}
-                JobStep::Idle => self.board.wait_past(version),
+                JobStep::Idle => self.wait_past(version),
                 JobStep::Ended(end) => return Ok(end),
             }
+        }
+    }
+
+    /// Waits until there may be something to do again: the board has changed, or so much time has passed.
+    fn wait_past(&self, version: u64) {
+        match &self.turn {
+            Some(turn) if self.waits_for_its_turn() => self.board.turns().wait_for(turn),
+            _ => self.board.wait_past(version, self.rest_at_most()),
+        }
+    }
+
+    /// How long the job may rest though the board does not change.
+    fn rest_at_most(&self) -> Option<Duration> {
+        match &self.input {
+            JobInput::Source(source) if source.waits() => Some(FOLLOW_INTERVAL),
+            _ => None,
         }
     }
 
@@ -192,7 +233,10 @@ impl Job {
             self.settle()?;
             return Ok(JobStep::Ended(JobEnd::Stopped));
         }
-        if self.waits_for_its_turn() || self.waits_for_room() {
+        if self.waits_for_its_turn() {
+            return self.leave_out_unread();
+        }
+        if self.waits_for_room() || self.waits_for_others() {
             return self.settle_or_idle();
         }
         let mut epoch = self.open_epoch();
@@ -201,7 +245,7 @@ impl Job {
             self.settle()?;
             return Err(error);
         }
-        if epoch.input_rows() > 0 {
+        if epoch.items() > 0 || self.has_moved_without_items() {
             self.submit(epoch)?;
             return Ok(JobStep::Advanced);
         }
@@ -213,7 +257,7 @@ impl Job {
         }
         match self.input_is_ended() {
             true => self.finish(),
-            false => Ok(JobStep::Idle),
+            false => self.rest(),
         }
     }
 
@@ -221,6 +265,46 @@ impl Job {
     fn waits_for_its_turn(&self) -> bool {
         let turn = self.turn.as_ref();
         turn.is_some_and(|turn| !self.board.turns().is_at(turn))
+    }
+
+    /// A partition that waits for its turn need not hold its readers' watermarks back.
+    fn leave_out_unread(&mut self) -> Result<JobStep, JobError> {
+        let pace = self.pace.as_ref();
+        if pace.is_some_and(SourcePace::leaves_out_unread)
+            && let Some(time) = self.time.set_idle(true)
+        {
+            return self.submit_step(time);
+        }
+        self.settle_or_idle()
+    }
+
+    /// There is nothing to read for now, and nothing on its way to storage.
+    fn rest(&mut self) -> Result<JobStep, JobError> {
+        let elapsed = self.clock.elapsed();
+        let told = match (&mut self.pace, &self.input) {
+            (Some(pace), JobInput::Source(source)) if source.waits() => {
+                pace.rest(elapsed, &mut self.time, &self.board)
+            }
+            _ => None,
+        };
+        match told {
+            Some(time) => self.submit_step(time),
+            None => Ok(JobStep::Idle),
+        }
+    }
+
+    /// Hands over an epoch that only tells readers the time.
+    fn submit_step(&mut self, time: LaneTime) -> Result<JobStep, JobError> {
+        let mut epoch = self.open_epoch();
+        epoch.send_step(time);
+        self.submit(epoch)?;
+        Ok(JobStep::Advanced)
+    }
+
+    /// Whether others of the source's partitions are to catch up first.
+    fn waits_for_others(&self) -> bool {
+        let pace = self.pace.as_ref();
+        pace.is_some_and(|pace| pace.is_too_far_ahead(&self.board))
     }
 
     fn open_epoch(&self) -> OpenEpoch {
@@ -245,40 +329,64 @@ impl Job {
             if self.board.is_stopped() {
                 return Ok(());
             }
-            let room = room.at_most_rows(self.chain.suggested_rows());
-            let input = match &mut self.input {
-                JobInput::Source(source) => match source.next(room) {
-                    Ok(input) => {
-                        self.source_error = None;
-                        input
-                    }
-                    Err(error) => {
-                        self.source_error = Some(error);
-                        return Ok(());
-                    }
-                },
-                JobInput::Lanes(lanes) => lanes.next(room, &*self.storage, &self.board)?,
-            };
-            if input.is_empty() {
-                return Ok(());
-            }
-            if epoch.input_rows() == 0 {
+            let items = self.next_items(room)?;
+            if epoch.items() == 0 && !matches!(items, InputItems::Nothing) {
                 tracing::debug!(epoch = %epoch.id(), "epoch opened");
             }
-            epoch.add_input(&input);
-            self.run_batch(epoch, input)?;
+            match items {
+                InputItems::Messages(messages) => self.run_batch(epoch, messages)?,
+                InputItems::Step(watermarks) => self.take_step(epoch, &watermarks),
+                InputItems::Nothing => return Ok(()),
+            }
             // Readers are not to wait for the rest of this epoch.
             self.settle_if_decided()?;
         }
         Ok(())
     }
 
+    /// What comes next in the job's one sequence of input.
+    fn next_items(&mut self, room: BatchRoom) -> Result<InputItems, JobError> {
+        match &mut self.input {
+            JobInput::Source(source) => {
+                let room = room.at_most_rows(self.time.records_left());
+                let records = source.next(room);
+                self.source_error = None;
+                Ok(match records {
+                    Ok(records) if records.is_empty() => InputItems::Nothing,
+                    Ok(records) => InputItems::Messages(records),
+                    Err(error) => {
+                        self.source_error = Some(error);
+                        InputItems::Nothing
+                    }
+                })
+            }
+            JobInput::Lanes(lanes) => {
+                let room = room.at_most_rows(self.chain.suggested_rows());
+                Ok(lanes.next(room, &*self.storage, &self.board)?)
+            }
+        }
+    }
+
+    /// Takes a watermark step.
+    fn take_step(&mut self, epoch: &mut OpenEpoch, watermarks: &InputWatermarks) {
+        epoch.add_step(watermarks.of_inputs());
+        self.time.take_step(watermarks);
+        self.chain.set_time(self.time.now());
+        let told = self.time.set_idle(watermarks.is_idle());
+        let raised = self.time.raise_output(self.time.watermark());
+        if let Some(time) = raised.or(told) {
+            epoch.send_step(time);
+        }
+    }
+
     /// Runs one batch through the chain and routes what leaves it.
     fn run_batch(&mut self, epoch: &mut OpenEpoch, input: InputMessages) -> Result<(), JobError> {
+        epoch.add_input(&input);
         let partition = self.lease.partition;
-        let times = self.times_of(&input);
+        let (times, count) = (self.times_of(&input), input.len());
+        let late = self.time.late_items(&input);
         self.chain
-            .run(input, epoch, &*self.storage, partition)
+            .run(input, &late, epoch, &*self.storage, partition)
             .map_err(|error| match error {
                 ChainError::Storage(error) => JobError::Storage(error),
                 ChainError::TooMuch {
@@ -298,11 +406,31 @@ impl Job {
                     source: Box::new(failure.error),
                 },
             })?;
+        if self.pace.is_some()
+            && let Some(time) = self.time.set_idle(false)
+        {
+            epoch.send_step(time);
+        }
+        self.route(epoch, &times)?;
+        if let Some(time) = self.time.count_records(count) {
+            epoch.send_step(time);
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.tell(Activity::Reading, &self.time, &self.board);
+        }
+        Ok(())
+    }
+
+    /// Names the messages that the last batch led to and puts them into lanes and sinks. `times` has the
+    /// write or creation time of what follows from each item.
+    fn route(&mut self, epoch: &mut OpenEpoch, times: &TimestampRuns) -> Result<(), JobError> {
         let mut sink_error = None;
         self.chain.visit_leaving(|place, at| {
             let (stream, messages) = (&self.streams[place], self.chain.stream(place));
-            let index = epoch.next_message_index();
-            let alignment = epoch.align(times.get(messages.roots[at] as usize));
+            let index = epoch.next_index();
+            let time = times.get(messages.roots[at] as usize);
+            self.time.observe(messages.event_times[at], time);
+            let alignment = epoch.align(time);
             if self.output.is_read(place) {
                 let name = MessageName {
                     index,
@@ -347,7 +475,7 @@ impl Job {
 
     /// Hands the epoch to storage, as soon as the one before it is committed.
     fn submit(&mut self, epoch: OpenEpoch) -> Result<(), JobError> {
-        let input_messages = epoch.input_rows() as u64;
+        let input_messages = epoch.input_messages();
         let sealed = self.seal_parts();
         // If that one is not decided, it is why, whatever else went wrong.
         self.settle()?;
@@ -406,6 +534,7 @@ impl Job {
         if let Some(states) = self.chain.states() {
             parts.states = states.take_changes();
         }
+        parts.time = self.time.seal(0);
         for place in 0..self.sinks.len() {
             match self.sinks[place].sink.seal() {
                 Ok(Sealed::Nothing) => {}
@@ -484,13 +613,25 @@ impl Job {
     fn input_is_ended(&self) -> bool {
         match &self.input {
             JobInput::Source(source) => source.is_ended(),
-            JobInput::Lanes(lanes) => lanes.is_ended(&self.board),
+            JobInput::Lanes(lanes) => lanes.is_ended(),
+        }
+    }
+
+    /// Whether positions have moved though there was no item: by watermark steps of lanes that change
+    /// nothing for the job. Their writers would wait for ever.
+    fn has_moved_without_items(&self) -> bool {
+        match &self.input {
+            JobInput::Source(_) => false,
+            JobInput::Lanes(lanes) => lanes.has_moved(),
         }
     }
 
     /// The input is at its end: once the readers have taken everything, removes it.
     fn finish(&mut self) -> Result<JobStep, JobError> {
         self.output.close(&self.board);
+        if let Some(pace) = &mut self.pace {
+            pace.tell(Activity::Ended, &self.time, &self.board);
+        }
         if let Some(turn) = self.turn.take() {
             self.board.turns().pass_on(&turn);
         }

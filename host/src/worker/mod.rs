@@ -9,10 +9,13 @@ pub mod cut_audit;
 pub mod error;
 pub mod input;
 pub mod job;
+mod job_time;
 mod output;
 pub mod plan;
 pub mod progress;
 pub mod reading;
+mod resting;
+pub mod source_times;
 mod sweep;
 pub mod turns;
 

@@ -115,7 +115,7 @@ fn read_on(source: &mut FileSource, limit: PollLimit) -> (SourceRecords, Option<
     loop {
         let before = all.lines.len();
         match source.poll(limit, &mut all) {
-            Ok(PollOutcome::End) => return (all, None),
+            Ok(PollOutcome::End | PollOutcome::Wait) => return (all, None),
             Ok(PollOutcome::More) => {
                 let taken = all.lines.len() - before;
                 assert!(

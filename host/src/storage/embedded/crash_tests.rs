@@ -71,7 +71,7 @@ impl FaultPoints for Points {
 fn options(points: &Arc<Points>, sabotage: Option<Sabotage>) -> EmbeddedOptions {
     EmbeddedOptions {
         // Applied now and then, at the same places in every run.
-        apply_bytes: 5_000,
+        apply_bytes: 5_600,
         apply_idle_ms: 3_600_000,
         // With some epochs before they are applied, with others as they are.
         sink_bytes: 40,

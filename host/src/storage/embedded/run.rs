@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::storage::codec::{self, NewValue};
 use crate::storage::embedded::bulk::{RowBytes, RowChange};
+use crate::storage::timer_codec;
 use crate::types::column::Column;
 use crate::types::epoch::{ChunkMessages, EpochCommit};
 
@@ -73,7 +74,7 @@ enum RowValue {
 impl Rows {
     fn of_commit(commit: &EpochCommit) -> Rows {
         let changes = commit.states.iter();
-        let (mut count, mut key_bytes, mut value_bytes) = (0, 0, 0);
+        let (mut count, mut key_bytes, mut value_bytes) = timer_codec::size_of_rows(&commit.timers);
         for changes in changes {
             // Behind a prefix of about so many bytes.
             let prefix = 16 + changes.state.len();

@@ -13,7 +13,7 @@ use crate::storage::rows::{self, ChunkLimit};
 use crate::storage::{Storage, StorageError};
 use crate::types::epoch::{ChunkMessages, FrontierAdvance};
 use crate::types::ids::{EpochId, LaneId};
-use crate::types::watermark::LaneTime;
+use crate::types::watermark::{END_OF_TIME, LaneTime};
 use crate::worker::board::LaneBoard;
 use crate::worker::channel::Receipt;
 use crate::worker::plan::LanePlan;
@@ -29,6 +29,14 @@ pub(super) struct LaneInput {
     chunks: VecDeque<(EpochId, Arc<ChunkMessages>)>,
     /// The next message of the first chunk.
     next: usize,
+    /// The next watermark step of the first chunk.
+    next_step: usize,
+    /// The run of the pipeline.
+    run: u64,
+    /// What the writer has said of the time, up to the frontier.
+    time: LaneTime,
+    /// Whether the lane is read to the end that it has in this run.
+    is_ended: bool,
     /// The newest epoch whose chunk has been at hand.
     read: EpochId,
     /// The newest epoch whose chunk has been handed out whole.
@@ -47,12 +55,17 @@ pub(super) struct LaneRun {
 
 impl LaneInput {
     /// Goes on from the committed frontier. Nothing is at hand yet.
-    pub(super) fn open(plan: LanePlan, storage: &dyn Storage) -> Result<LaneInput, StorageError> {
-        let frontier = rows::read_frontier(storage, plan.lane)?;
-        let frontier = frontier.map_or_else(Frontier::default, |at| Frontier {
+    pub(super) fn open(
+        plan: LanePlan,
+        run: u64,
+        storage: &dyn Storage,
+    ) -> Result<LaneInput, StorageError> {
+        let committed = rows::read_frontier(storage, plan.lane)?;
+        let frontier = committed.map_or_else(Frontier::default, |at| Frontier {
             epoch: at.epoch,
             index: at.index,
         });
+        let time = committed.filter(|at| at.run == run).map(|at| at.time);
         // The chunk that the frontier stands in may hold more.
         let before = EpochId(frontier.epoch.0.saturating_sub(1));
         Ok(LaneInput {
@@ -61,12 +74,17 @@ impl LaneInput {
             sealed: frontier,
             chunks: VecDeque::new(),
             next: 0,
+            next_step: 0,
+            run,
+            time: time.unwrap_or_default(),
+            is_ended: false,
             read: before,
             finished: before,
         })
     }
 
-    /// Gets the next chunks, if none is at hand, and counts their messages into the input's lead.
+    /// Takes the watermark steps that come next; gets the next chunks, if none is at hand, and counts
+    /// their messages into the input's lead. Behind it a message comes next, or nothing is there.
     pub(super) fn load(
         &mut self,
         storage: &dyn Storage,
@@ -74,10 +92,18 @@ impl LaneInput {
         limit: ChunkLimit,
         lead: &mut InputLead,
     ) -> Result<(), StorageError> {
-        while self.chunks.is_empty() {
+        loop {
+            while self.take_step() {}
+            if !self.chunks.is_empty() {
+                return Ok(());
+            }
             match board.receive(self.plan.lane, self.read) {
                 Receipt::Chunk(epoch, chunk) => self.take_in(epoch, chunk, board, lead),
                 Receipt::UpToDate => return Ok(()),
+                Receipt::End => {
+                    self.is_ended = true;
+                    return Ok(());
+                }
                 Receipt::Gap { written } => {
                     let from = self.read.next();
                     let chunks = rows::read_chunks(storage, self.plan.lane, from, limit)?;
@@ -91,7 +117,6 @@ impl LaneInput {
                 }
             }
         }
-        Ok(())
     }
 
     /// Takes a chunk in, without what the frontier has passed: duplicates, found after a restart. The
@@ -104,42 +129,90 @@ impl LaneInput {
         lead: &mut InputLead,
     ) {
         let passed = self.frontier.passed(epoch, &chunk);
+        let passed_steps = self.frontier.passed_steps(epoch, &chunk);
         self.read = epoch;
-        if passed == chunk.len() {
+        if passed == chunk.len() && passed_steps == chunk.steps.len() {
             self.finished = epoch;
             self.coverage().tell(board);
             return;
         }
         if self.chunks.is_empty() {
             self.next = passed;
+            self.next_step = passed_steps;
         }
         lead.add(&chunk, passed..chunk.len());
         self.chunks.push_back((epoch, chunk));
     }
 
-    /// Whether no message is at hand.
+    /// Whether neither message nor step is at hand.
     pub(super) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 
-    /// Whether everything that its writer has committed so far was handed out.
-    pub(super) fn is_read(&self, board: &LaneBoard) -> bool {
-        self.chunks.is_empty() && self.read >= board.written_up_to(self.plan.lane)
+    /// Whether the lane is read to the end that it has in this run.
+    pub(super) fn is_ended(&self) -> bool {
+        self.is_ended
     }
 
-    /// The priority of the next message, if one is at hand.
+    /// What holds of the lane's time where it is read up to.
+    pub(super) fn time(&self) -> LaneTime {
+        match self.is_ended {
+            true => LaneTime {
+                watermark: END_OF_TIME,
+                is_idle: false,
+            },
+            false => self.time,
+        }
+    }
+
+    /// Takes the watermark step that comes next, if it is a step that comes next.
+    fn take_step(&mut self) -> bool {
+        let Some((epoch, chunk)) = self.chunks.front() else {
+            return false;
+        };
+        let Some(step) = chunk.steps.get(self.next_step) else {
+            return false;
+        };
+        let message = chunk.indexes.get(self.next);
+        if message.is_some_and(|message| *message < step.index) {
+            return false;
+        }
+        let (epoch, step) = (*epoch, *step);
+        self.frontier.advance(epoch, step.index);
+        self.time = step.time;
+        self.next_step += 1;
+        self.drop_finished();
+        true
+    }
+
+    /// Lets the first chunk go once all of it was handed out.
+    fn drop_finished(&mut self) {
+        if let Some((epoch, chunk)) = self.chunks.front()
+            && self.next == chunk.len()
+            && self.next_step == chunk.steps.len()
+        {
+            self.finished = *epoch;
+            self.chunks.pop_front();
+            (self.next, self.next_step) = (0, 0);
+        }
+    }
+
+    /// The priority of the next message, if one is at hand. Steps before it must have been taken.
     pub(super) fn priority(&self, lead: &InputLead) -> Option<Priority> {
         let (_, chunk) = self.chunks.front()?;
+        if self.next == chunk.len() {
+            return None;
+        }
         let alignment = chunk.alignments.get(self.next);
         Some(lead.priority(self.plan.input, alignment, self.plan.lane.producer))
     }
 
-    /// Hands out messages of the first chunk that go before `bound`, at least one and at most
-    /// `rows`; no further one when they have `bytes` bytes of keys and payloads.
+    /// Hands out messages of the first chunk that go before `bound` and before the next watermark
+    /// step, at least one and at most `rows`; no further one when they have `bytes` bytes of keys and payloads.
     ///
     /// # Panics
     ///
-    /// When no message is at hand.
+    /// When no message comes next.
     pub(super) fn take(
         &mut self,
         bound: Option<Priority>,
@@ -157,17 +230,17 @@ impl LaneInput {
         let first = alignments.run_of(self.next);
         let last = (first + 1..alignments.ends.len()).take_while(|run| goes_first(*run));
         let end = alignments.ends[last.last().unwrap_or(first)] as usize;
+        let end = match chunk.steps.get(self.next_step) {
+            Some(step) => end.min(chunk.indexes.partition_point(|index| *index < step.index)),
+            None => end,
+        };
         let end = end.min(self.next.saturating_add(rows));
         let messages = self.next..end_within_bytes(&chunk, self.next..end, bytes);
         lead.remove(&chunk, messages.clone());
         self.frontier
             .advance(epoch, chunk.indexes[messages.end - 1]);
         self.next = messages.end;
-        if self.next == chunk.len() {
-            self.chunks.pop_front();
-            self.next = 0;
-            self.finished = epoch;
-        }
+        self.drop_finished();
         LaneRun {
             epoch,
             chunk,
@@ -175,10 +248,15 @@ impl LaneInput {
         }
     }
 
+    /// Whether something was taken that no sealed epoch commits.
+    pub(super) fn has_moved(&self) -> bool {
+        self.frontier != self.sealed
+    }
+
     /// The frontier for an epoch to commit, if it has moved since the last one, and what the lane's
     /// writer is to be told then.
     pub(super) fn seal(&mut self) -> Option<(FrontierAdvance, LaneCoverage)> {
-        if self.frontier == self.sealed {
+        if !self.has_moved() {
             return None;
         }
         self.sealed = self.frontier;
@@ -186,8 +264,8 @@ impl LaneInput {
             lane: self.plan.lane,
             epoch: self.frontier.epoch,
             index: self.frontier.index,
-            run: 0,
-            time: LaneTime::default(),
+            run: self.run,
+            time: self.time,
         };
         Some((advance, self.coverage()))
     }

@@ -3,17 +3,21 @@
 //!
 //! **Invariant:** no lane is waited for. Lanes of partitions of an older layout are the exception
 //! that is none: all that they will ever hold is there already, so they are read to their end first.
+//!
+//! A lane's watermark step is taken as soon as the messages before it are. Where that changes the
+//! watermark of an input it is a step of the job: no batch reaches across it.
 
 use crate::engine::epoch::BatchRoom;
 use crate::engine::merge::{InputLead, Priority};
 use crate::engine::stream::InputMessages;
+use crate::engine::watermark::InputWatermarks;
 use crate::storage::rows::ChunkLimit;
 use crate::storage::{Storage, StorageError};
-use crate::types::epoch::FrontierAdvance;
+use crate::types::epoch::{EpochTime, FrontierAdvance};
 use crate::types::ids::MessageId;
 use crate::worker::board::LaneBoard;
-use crate::worker::input::ItemLocation;
 use crate::worker::input::lane::{LaneCoverage, LaneInput, LaneRun};
+use crate::worker::input::{InputItems, ItemLocation};
 use crate::worker::plan::LanePlan;
 
 /// How many chunks of one lane are read from storage at a time.
@@ -26,6 +30,8 @@ pub struct LanesInput {
     has_retiring: bool,
     /// One for each input of the transform.
     leads: Vec<InputLead>,
+    /// As of the last step that was handed out.
+    watermarks: InputWatermarks,
     read_ahead: ChunkLimit,
     /// Where the last batch's messages came from, in order.
     taken: Vec<TakenRun>,
@@ -47,6 +53,7 @@ impl LanesInput {
     pub fn open(
         plans: &[LanePlan],
         read_ahead_bytes: usize,
+        time: &EpochTime,
         storage: &dyn Storage,
         board: &LaneBoard,
     ) -> Result<LanesInput, StorageError> {
@@ -56,13 +63,18 @@ impl LanesInput {
             leads.resize_with(inputs, InputLead::default);
             leads[usize::from(plan.input)] = InputLead::with_delay(plan.delay);
         }
+        let watermarks = InputWatermarks::restored(
+            time.input_watermarks.clone(),
+            time.output.is_idle,
+            leads.len(),
+        );
         let read_ahead = ChunkLimit {
             chunks: READ_AHEAD_CHUNKS_MAX,
             bytes: read_ahead_bytes / plans.len().max(1),
         };
         let mut lanes = Vec::with_capacity(plans.len());
         for plan in plans {
-            let mut lane = LaneInput::open(*plan, storage)?;
+            let mut lane = LaneInput::open(*plan, time.run, storage)?;
             let lead = &mut leads[usize::from(plan.input)];
             lane.load(storage, board, read_ahead, lead)?;
             lane.coverage().tell(board);
@@ -72,12 +84,14 @@ impl LanesInput {
             has_retiring: plans.iter().any(|plan| plan.retiring.is_some()),
             lanes,
             leads,
+            watermarks,
             read_ahead,
             taken: Vec::new(),
         })
     }
 
-    /// The next messages, none when every lane is read as far as its writer has committed.
+    /// The next messages or the next watermark step; nothing when every lane is read as far as its
+    /// writer has committed.
     ///
     /// # Errors
     ///
@@ -87,11 +101,15 @@ impl LanesInput {
         room: BatchRoom,
         storage: &dyn Storage,
         board: &LaneBoard,
-    ) -> Result<InputMessages, StorageError> {
+    ) -> Result<InputItems, StorageError> {
         let mut messages = InputMessages::default();
         self.taken.clear();
         for at in 0..self.lanes.len() {
             self.load(at, storage, board)?;
+        }
+        if let Some(watermarks) = self.merge_watermarks() {
+            self.watermarks = watermarks.clone();
+            return Ok(InputItems::Step(watermarks));
         }
         self.leads.iter_mut().for_each(InputLead::take_mean);
         while messages.len() < room.rows && messages.size_bytes() < room.bytes {
@@ -105,11 +123,25 @@ impl LanesInput {
             let run = self.lanes[lane].take(bound, lead, (rows, bytes));
             messages.extend_from(input, &run.chunk, run.messages.clone());
             self.taken.push(TakenRun { lane, run });
+            let time = self.lanes[lane].time();
             self.load(lane, storage, board)?;
+            if self.lanes[lane].time() != time && self.merge_watermarks().is_some() {
+                break;
+            }
         }
-        Ok(messages)
+        match messages.is_empty() {
+            true => Ok(InputItems::Nothing),
+            false => Ok(InputItems::Messages(messages)),
+        }
     }
 
+    /// The watermarks that the lanes' times come to, if they differ from those of the last step.
+    fn merge_watermarks(&self) -> Option<InputWatermarks> {
+        let times = self.lanes.iter().map(|lane| (lane.plan.input, lane.time()));
+        self.watermarks.merge(times)
+    }
+
+    /// Gets what comes next in a lane, with its time up to there.
     fn load(
         &mut self,
         at: usize,
@@ -161,17 +193,20 @@ impl LanesInput {
         })
     }
 
+    /// Whether something was taken that no sealed epoch commits.
+    pub fn has_moved(&self) -> bool {
+        self.lanes.iter().any(LaneInput::has_moved)
+    }
+
     /// The frontiers that have moved since the last epoch, for the next one to commit, and what
     /// the lanes' writers are to be told then.
     pub fn seal(&mut self) -> (Vec<FrontierAdvance>, Vec<LaneCoverage>) {
         self.lanes.iter_mut().filter_map(LaneInput::seal).unzip()
     }
 
-    /// Whether everything that can come in this run has been read.
-    pub fn is_ended(&self, board: &LaneBoard) -> bool {
-        // Closed first: a writer closes its lane after its last chunk.
-        board.are_closed(self.lanes.iter().map(|lane| lane.plan.lane))
-            && self.lanes.iter().all(|lane| lane.is_read(board))
+    /// Whether everything that can come in this run has been handed out, the last step included.
+    pub fn is_ended(&self) -> bool {
+        self.lanes.iter().all(LaneInput::is_ended) && self.merge_watermarks().is_none()
     }
 
     /// Where the given items of the last batch came from.

@@ -12,7 +12,21 @@ pub mod source;
 #[cfg(test)]
 mod tests;
 
+use crate::engine::stream::InputMessages;
+use crate::engine::watermark::InputWatermarks;
+use crate::types::batch::Timestamp;
 use crate::types::ids::MessageId;
+
+/// What comes next in a job's one sequence of input.
+#[derive(Debug)]
+pub enum InputItems {
+    /// Messages, at least one; no watermark step is among them.
+    Messages(InputMessages),
+    /// A watermark step: the watermarks of the inputs are these from here on.
+    Step(InputWatermarks),
+    /// Nothing for now.
+    Nothing,
+}
 
 /// Where items came from, for a person to look there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +37,15 @@ pub enum ItemLocation {
         source: String,
         /// Their lines.
         lines: std::ops::RangeInclusive<u64>,
+    },
+    /// A due timer.
+    Timer {
+        /// Its timer stream.
+        stream: String,
+        /// Its key.
+        key: Vec<u8>,
+        /// The moment that it was set for.
+        trigger_time: Timestamp,
     },
     /// Messages of lanes.
     Messages {
@@ -42,6 +65,17 @@ impl std::fmt::Display for ItemLocation {
             ItemLocation::Records { source, lines } => {
                 let (start, end) = (lines.start(), lines.end());
                 write!(formatter, "lines {start} to {end} of {source}")
+            }
+            ItemLocation::Timer {
+                stream,
+                key,
+                trigger_time,
+            } => {
+                let key = key.escape_ascii();
+                write!(
+                    formatter,
+                    "timer {stream} of key \"{key}\" at {trigger_time} ms"
+                )
             }
             ItemLocation::Messages {
                 first: Some(first),

@@ -13,6 +13,8 @@ pub struct SourceInput {
     source: Box<dyn Source>,
     records: SourceRecords,
     ended: bool,
+    /// Whether it had nothing when it was asked last, and may get more.
+    waits: bool,
     progress: SourceProgress,
     /// The position that the last epoch commits, of this or an earlier run.
     sealed: Option<Vec<u8>>,
@@ -29,10 +31,15 @@ impl SourceInput {
             source,
             records: SourceRecords::default(),
             ended: false,
+            waits: false,
         }
     }
 
-    /// The next records, none at the source's end.
+    /// The next records; none at the source's end, or while it has none for now.
+    ///
+    /// # Errors
+    ///
+    /// When the source can't be read on.
     pub fn next(&mut self, room: BatchRoom) -> Result<InputMessages, SourceError> {
         let limit = PollLimit {
             rows: room.rows,
@@ -41,8 +48,13 @@ impl SourceInput {
         self.records.payloads.clear();
         self.records.lines.clear();
         self.records.write_times.clear();
-        while !self.ended && self.records.payloads.is_empty() {
-            self.ended = self.source.poll(limit, &mut self.records)? == PollOutcome::End;
+        self.waits = false;
+        while !self.ended && !self.waits && self.records.payloads.is_empty() {
+            match self.source.poll(limit, &mut self.records)? {
+                PollOutcome::More => {}
+                PollOutcome::Wait => self.waits = true,
+                PollOutcome::End => self.ended = true,
+            }
         }
         let payloads = std::mem::take(&mut self.records.payloads);
         let mut keys = Column::default();
@@ -58,6 +70,11 @@ impl SourceInput {
     /// When the records of the last batch were written.
     pub fn write_times(&self) -> &TimestampRuns {
         &self.records.write_times
+    }
+
+    /// Whether it had no records when it was asked last, and may get more.
+    pub fn waits(&self) -> bool {
+        self.waits && self.records.lines.is_empty()
     }
 
     /// Whether the source is finite and at its end.

@@ -9,13 +9,14 @@ use crate::storage::contract::commit_of;
 use crate::storage::memory::MemoryStorage;
 use crate::storage::{CommitOutcome, Storage, leases};
 use crate::types::batch::Timestamp;
-use crate::types::epoch::{ChunkMessages, EpochCommit, FrontierAdvance, LaneChunk};
+use crate::types::epoch::{ChunkMessages, EpochCommit, EpochTime, FrontierAdvance, LaneChunk};
 use crate::types::ids::{EpochId, LaneId, PartitionId, StreamId};
 use crate::types::lease::Lease;
 use crate::types::pipeline::LaneLimits;
+use crate::types::watermark::{END_OF_TIME, LaneStep, LaneTime};
 use crate::worker::board::{LaneBoard, WrittenChunk};
-use crate::worker::input::ItemLocation;
 use crate::worker::input::lanes::LanesInput;
+use crate::worker::input::{InputItems, ItemLocation};
 use crate::worker::plan::LanePlan;
 
 const READER: PartitionId = PartitionId(9);
@@ -74,6 +75,19 @@ impl Lanes {
         self.board.hand_on(lane, chunk.epoch, &chunk.messages);
     }
 
+    /// Commits a chunk of messages of alignment 1 and of watermark steps, in this order.
+    fn commit_items(&self, lane: LaneId, items: &[Item<'_>]) {
+        let mut chunk = ChunkMessages::default();
+        for (index, item) in (0..).zip(items) {
+            match item {
+                Item::Message(payload) => push(&mut chunk, index, (1, 0, payload)),
+                Item::Step(time) => chunk.steps.push(LaneStep { index, time: *time }),
+            }
+        }
+        let chunk = self.commit_chunk(lane, chunk);
+        self.board.hand_on(lane, chunk.epoch, &chunk.messages);
+    }
+
     /// As [`Lanes::commit`], but nothing reaches the channel.
     fn commit_silently(
         &self,
@@ -81,14 +95,13 @@ impl Lanes {
         messages: &[(Timestamp, Timestamp, &str)],
     ) -> LaneChunk {
         let mut chunk = ChunkMessages::default();
-        for (index, (alignment, time, payload)) in (0..).zip(messages) {
-            chunk.indexes.push(index);
-            chunk.key_hashes.push(0);
-            chunk.keys.push(b"k");
-            chunk.event_times.push(*time);
-            chunk.alignments.push(*alignment);
-            chunk.payloads.push(payload.as_bytes());
+        for (index, message) in (0..).zip(messages) {
+            push(&mut chunk, index, *message);
         }
+        self.commit_chunk(lane, chunk)
+    }
+
+    fn commit_chunk(&self, lane: LaneId, chunk: ChunkMessages) -> LaneChunk {
         let lease = leases::grant(&self.storage, lane.producer).unwrap();
         let epoch = self.storage.head(lane.producer).unwrap().epoch.next();
         let chunk = LaneChunk {
@@ -106,13 +119,26 @@ impl Lanes {
     }
 
     fn open(&self, plans: &[LanePlan]) -> LanesInput {
-        LanesInput::open(plans, 1 << 20, &self.storage, &self.board).unwrap()
+        self.open_at(plans, &EpochTime::default())
     }
 
-    /// The payloads of the next batch, separated by blanks.
+    fn open_at(&self, plans: &[LanePlan], time: &EpochTime) -> LanesInput {
+        LanesInput::open(plans, 1 << 20, time, &self.storage, &self.board).unwrap()
+    }
+
+    /// The payloads of the next batch, separated by blanks, or the watermarks of a step.
     fn next(&self, input: &mut LanesInput, room: BatchRoom) -> String {
-        let messages = input.next(room, &self.storage, &self.board).unwrap();
-        text_of(&messages)
+        match input.next(room, &self.storage, &self.board).unwrap() {
+            InputItems::Messages(messages) => text_of(&messages),
+            InputItems::Step(watermarks) => format!("{:?}", watermarks.of_inputs()),
+            InputItems::Nothing => String::new(),
+        }
+    }
+
+    /// All that comes next, until there is nothing more.
+    fn all(&self, input: &mut LanesInput, room: BatchRoom) -> Vec<String> {
+        let next = || Some(self.next(input, room)).filter(|next| !next.is_empty());
+        std::iter::from_fn(next).collect()
     }
 
     fn commit_frontiers(&mut self, input: &mut LanesInput) {
@@ -130,6 +156,32 @@ impl Lanes {
         let outcome = self.storage.commit_epoch(self.reader, commit);
         assert!(matches!(outcome, Ok(CommitOutcome::Committed(_))));
     }
+}
+
+/// What a lane holds.
+enum Item<'a> {
+    Message(&'a str),
+    Step(LaneTime),
+}
+
+fn step<'a>(watermark: Timestamp) -> Item<'a> {
+    Item::Step(LaneTime {
+        watermark,
+        is_idle: false,
+    })
+}
+
+fn push(
+    chunk: &mut ChunkMessages,
+    index: u32,
+    (alignment, time, payload): (Timestamp, Timestamp, &str),
+) {
+    chunk.indexes.push(index);
+    chunk.key_hashes.push(0);
+    chunk.keys.push(b"k");
+    chunk.event_times.push(time);
+    chunk.alignments.push(alignment);
+    chunk.payloads.push(payload.as_bytes());
 }
 
 fn text_of(messages: &InputMessages) -> String {
@@ -379,4 +431,95 @@ fn a_chunk_that_a_successor_passes_over_late_is_covered() {
         "1 2",
         "who has not committed reads all"
     );
+}
+
+#[test]
+fn t1_a_step_comes_behind_the_messages_before_it_and_no_batch_reaches_across_it() {
+    use Item::Message;
+    let plans = [plan(1, 0)];
+    let lanes = Lanes::new(&plans, LaneLimits::default());
+    let items = [Message("1"), Message("2"), step(5), Message("3"), step(7)];
+    lanes.commit_items(lane(1, 0), &items);
+    lanes.commit_items(lane(1, 0), &[step(8)]);
+    lanes.commit_items(lane(1, 0), &[Message("4")]);
+    for rows in [1_000, 1] {
+        let mut input = lanes.open(&plans);
+        let all = lanes.all(&mut input, BatchRoom { rows, ..ALL });
+        // The steps to 7 and 8 stand side by side: nothing comes between them.
+        let whole = all.join(" ");
+        assert_eq!(whole, "1 2 [5] 3 [8] 4", "in batches of {rows}");
+    }
+}
+
+#[test]
+fn t1_a_readers_watermark_is_the_least_of_its_lanes() {
+    let plans = [plan(1, 0), plan(2, 0), plan(3, 1)];
+    let lanes = Lanes::new(&plans, LaneLimits::default());
+    let mut input = lanes.open(&plans);
+    lanes.commit_items(lane(1, 0), &[step(5)]);
+    lanes.commit_items(lane(3, 1), &[step(9)]);
+    assert_eq!(lanes.all(&mut input, ALL), ["[0, 9]"]);
+    lanes.commit_items(lane(2, 0), &[step(4)]);
+    assert_eq!(lanes.all(&mut input, ALL), ["[4, 9]"]);
+}
+
+#[test]
+fn t1_a_successor_goes_on_with_the_time_that_its_frontiers_remember() {
+    use Item::Message;
+    let plans = [plan(1, 0), plan(2, 0)];
+    let mut lanes = Lanes::new(&plans, LaneLimits::default());
+    lanes.commit_items(lane(1, 0), &[step(5), Message("a")]);
+    lanes.commit_items(lane(2, 0), &[step(6), Message("b"), step(7)]);
+    let mut input = lanes.open(&plans);
+    let one = BatchRoom { rows: 1, ..ALL };
+    assert_eq!(lanes.next(&mut input, one), "[5]");
+    assert_eq!(lanes.next(&mut input, one), "a");
+    lanes.commit_frontiers(&mut input);
+    let time = EpochTime {
+        input_watermarks: vec![5],
+        ..EpochTime::default()
+    };
+    let mut successor = lanes.open_at(&plans, &time);
+    lanes.commit_items(lane(1, 0), &[step(9)]);
+    assert_eq!(lanes.all(&mut successor, ALL), ["[6]", "b", "[7]"]);
+    // In another run what the frontiers remember of the time counts no more.
+    let time = EpochTime {
+        run: time.run + 1,
+        ..EpochTime::default()
+    };
+    let mut next_run = lanes.open_at(&plans, &time);
+    lanes.commit_items(lane(1, 0), &[step(8)]);
+    assert_eq!(lanes.all(&mut next_run, ALL), ["b", "[7]"]);
+}
+
+#[test]
+fn t1_the_end_of_all_lanes_is_one_last_step() {
+    use Item::Message;
+    let plans = [plan(1, 0), plan(2, 0)];
+    let lanes = Lanes::new(&plans, LaneLimits::default());
+    lanes.commit_items(lane(1, 0), &[Message("a"), step(5)]);
+    let mut input = lanes.open(&plans);
+    lanes.board.close(lane(1, 0));
+    assert_eq!(lanes.all(&mut input, ALL), ["a"]);
+    lanes.commit_items(lane(2, 0), &[step(6), Message("b")]);
+    assert_eq!(lanes.all(&mut input, ALL), ["[6]", "b"]);
+    assert!(!input.is_ended());
+    lanes.board.close(lane(2, 0));
+    assert_eq!(lanes.all(&mut input, ALL), [format!("[{END_OF_TIME}]")]);
+    assert!(input.is_ended());
+}
+
+/// A writer waits until everything that it wrote is covered: a step that changes nothing for the reader
+/// has to be committed all the same.
+#[test]
+fn a_step_that_changes_nothing_moves_the_frontier() {
+    let plans = [plan(1, 0), plan(2, 0)];
+    let mut lanes = Lanes::new(&plans, LaneLimits::default());
+    let mut input = lanes.open(&plans);
+    lanes.commit_items(lane(1, 0), &[step(5)]);
+    assert!(lanes.all(&mut input, ALL).is_empty());
+    assert!(input.has_moved());
+    lanes.commit_frontiers(&mut input);
+    assert!(!input.has_moved());
+    assert!(lanes.board.are_covered([lane(1, 0)]));
 }

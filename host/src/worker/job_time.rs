@@ -1,0 +1,192 @@
+//! Where a job stands in time: the watermarks of its input, what it has told its readers, and what
+//! each of its epochs commits of that.
+//!
+//! **Invariant:** all of it changes at watermark steps of the job's input and nowhere else, so that it
+//! depends on the sequence of items and never on how that was cut into epochs.
+
+use crate::engine::generator::WatermarkGenerator;
+use crate::engine::stream::InputMessages;
+use crate::engine::watermark::InputWatermarks;
+use crate::types::batch::Timestamp;
+use crate::types::epoch::EpochTime;
+use crate::types::timer::TimerPlace;
+use crate::types::watermark::{END_OF_TIME, LaneTime};
+use crate::worker::plan::{InputPlan, JobPlan};
+
+/// The time of one job.
+pub(super) struct JobTime {
+    /// As the next epoch commits it.
+    now: EpochTime,
+    /// Of a job that reads a source.
+    generator: Option<WatermarkGenerator>,
+    /// For each input how far behind the watermark a message may be without being late.
+    allowed_lateness: Vec<Timestamp>,
+}
+
+impl JobTime {
+    /// Goes on from the record of the partition's last epoch. In a new run watermarks begin again.
+    pub(super) fn open(plan: &JobPlan, committed: Option<EpochTime>) -> JobTime {
+        let committed = committed.unwrap_or_default();
+        let mut now = match committed.run == plan.run {
+            true => committed,
+            false => EpochTime {
+                run: plan.run,
+                latest_watermark: committed.latest_watermark,
+                pending_timers: committed.pending_timers,
+                ..EpochTime::default()
+            },
+        };
+        begin_epoch(&mut now);
+        let generator = match &plan.input {
+            InputPlan::Source(source) => {
+                Some(WatermarkGenerator::new(&source.watermarks, now.generator))
+            }
+            InputPlan::Lanes(_) => None,
+        };
+        JobTime {
+            now,
+            generator,
+            allowed_lateness: plan.time.allowed_lateness.clone(),
+        }
+    }
+
+    /// As of the last step.
+    pub(super) fn now(&self) -> &EpochTime {
+        &self.now
+    }
+
+    /// The least watermark of the inputs: what timers and lateness go by.
+    pub(super) fn watermark(&self) -> Timestamp {
+        let watermarks = self.now.input_watermarks.iter();
+        watermarks.copied().min().unwrap_or(0)
+    }
+
+    /// Whether the inputs are at their end in this run.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.watermark() == END_OF_TIME
+    }
+
+    // ------------------------------------------------------------------------- steps of the input
+
+    /// The watermarks of the inputs are these from here on.
+    pub(super) fn take_step(&mut self, watermarks: &InputWatermarks) {
+        self.now.step_count += 1;
+        self.now.input_watermarks = watermarks.of_inputs().to_vec();
+        let watermark = self.watermark();
+        if watermark != END_OF_TIME {
+            self.now.latest_watermark = self.now.latest_watermark.max(watermark);
+        }
+    }
+
+    /// The last timer that fired in a step that is not done.
+    pub(super) fn fired_up_to(&self) -> Option<&TimerPlace> {
+        self.now.fired_up_to.as_ref()
+    }
+
+    /// Timers of the step in progress have fired, the last one of them here.
+    pub(super) fn fired(&mut self, count: usize, last: TimerPlace) {
+        self.now.fired_count += count as u64;
+        self.now.fired_up_to = Some(last);
+    }
+
+    /// No timer is due any more in the step.
+    pub(super) fn end_step(&mut self) {
+        self.now.fired_up_to = None;
+    }
+
+    /// The messages of a batch that are late, as indexes into it, rising. They are counted.
+    pub(super) fn late_items(&mut self, input: &InputMessages) -> Vec<u32> {
+        let watermark = self.watermark();
+        if watermark == 0 {
+            return Vec::new();
+        }
+        let is_late = |(stream, event_time): (&u16, &Timestamp)| {
+            let lateness = self.allowed_lateness.get(usize::from(*stream));
+            *event_time != 0 && event_time.saturating_add(*lateness.unwrap_or(&0)) < watermark
+        };
+        let items = input.streams.iter().zip(&input.event_times);
+        let late: Vec<u32> = (0..)
+            .zip(items)
+            .filter(|(_, item)| is_late(*item))
+            .map(|(index, _)| index)
+            .collect();
+        self.now.late_count += late.len() as u64;
+        late
+    }
+
+    // ----------------------------------------------------------------------- records of a source
+
+    /// How many records the next batch may have at most.
+    pub(super) fn records_left(&self) -> usize {
+        (self.generator.as_ref()).map_or(usize::MAX, WatermarkGenerator::records_left)
+    }
+
+    /// A message left the chain whose record was written at `write_time`.
+    pub(super) fn observe(&mut self, event_time: Timestamp, write_time: Timestamp) {
+        if let Some(generator) = &mut self.generator {
+            self.now.future_count += u64::from(generator.observe(event_time, write_time));
+        }
+    }
+
+    /// The watermark of a source's partition as of what it has read; 0 before the first event time.
+    pub(super) fn read_watermark(&self) -> Timestamp {
+        (self.generator.as_ref()).map_or(0, WatermarkGenerator::watermark)
+    }
+
+    /// Records were read and run. Where a watermark is due, what readers are to be told.
+    pub(super) fn count_records(&mut self, records: usize) -> Option<LaneTime> {
+        let generator = self.generator.as_mut()?;
+        let due = generator.count(records);
+        self.now.generator = generator.time();
+        due.and_then(|watermark| self.raise_output(watermark))
+    }
+
+    // --------------------------------------------------------------------------------- the output
+
+    /// What readers are to be told when the job may raise its watermark to `watermark`; `None` when they
+    /// know. At the end of time the end of the lanes tells them.
+    pub(super) fn raise_output(&mut self, watermark: Timestamp) -> Option<LaneTime> {
+        if watermark == END_OF_TIME {
+            return None;
+        }
+        self.tell(LaneTime {
+            watermark,
+            ..self.now.output
+        })
+    }
+
+    /// What readers are to be told when the job falls idle or has something to read again.
+    pub(super) fn set_idle(&mut self, is_idle: bool) -> Option<LaneTime> {
+        self.tell(LaneTime {
+            is_idle,
+            ..self.now.output
+        })
+    }
+
+    /// What readers are to be told when this holds; `None` when they know. A watermark never falls.
+    pub(super) fn tell(&mut self, time: LaneTime) -> Option<LaneTime> {
+        let next = LaneTime {
+            watermark: time.watermark.max(self.now.output.watermark),
+            is_idle: time.is_idle,
+        };
+        let before = std::mem::replace(&mut self.now.output, next);
+        (next != before).then_some(next)
+    }
+
+    // ---------------------------------------------------------------------------------- the epoch
+
+    /// What the sealed epoch commits; the next one begins to count.
+    pub(super) fn seal(&mut self, pending_timers: u64) -> EpochTime {
+        self.now.pending_timers = pending_timers;
+        let sealed = self.now.clone();
+        begin_epoch(&mut self.now);
+        sealed
+    }
+}
+
+fn begin_epoch(time: &mut EpochTime) {
+    time.step_count = 0;
+    time.fired_count = 0;
+    time.late_count = 0;
+    time.future_count = 0;
+}
