@@ -9,20 +9,26 @@
 //!
 //! - [`call`]: how messages become the batch of a guest call.
 //! - [`epoch`]: what an epoch collects, and when it is full.
+//! - [`firing`]: which due timers may fire in one call.
 //! - [`generator`]: the watermarks of a source's partition.
 //! - [`hot_keys`]: which keys a partition's input mostly consists of.
 //! - [`merge`]: the order in which messages of several lanes are taken.
 //! - [`lane`]: a reader's frontier in a lane; what a chunk still holds for it; what may be trimmed.
 //! - [`state`]: the states that a job has loaded, and which of them its epoch changed.
 //! - [`stream`]: messages between the computations of a chain, and their merging in item order.
+//! - [`timer_log`]: what epochs on their way do to timers.
+//! - [`timer_window`]: the timers that fire next, as many as memory is set aside for.
 //! - [`watermark`]: the watermarks of a transform's inputs.
 
 pub mod call;
 pub mod epoch;
+pub mod firing;
 pub mod generator;
 pub mod hot_keys;
 pub mod lane;
 pub mod merge;
 pub mod state;
 pub mod stream;
+pub mod timer_log;
+pub mod timer_window;
 pub mod watermark;

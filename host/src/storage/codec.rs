@@ -1112,6 +1112,9 @@ pub(super) mod tests {
             ]
         );
         assert!(rows.is_sorted_by(|left, right| left.0 < right.0));
+        let mut replaced = vec![FORMAT_VERSION];
+        put_u64s(&mut replaced, &[1, 0, 7]);
+        assert!(rows.contains(&(name_of("quiet", ""), Some(replaced))));
         let row = |state, key: &[u8], value: &[u8]| {
             let expected = (keys::state(partition, state, key), Some(value.to_vec()));
             assert!(rows.contains(&expected), "{expected:?}");
@@ -1120,9 +1123,6 @@ pub(super) mod tests {
         row("seen", b"a", b"\x81\x07\0\0\0\0\0\0\x001");
         row("seen", b"b", b"\x012");
         row("seen", b"c", b"\x81\x08\0\0\0\0\0\0\0");
-        let mut replaced = vec![FORMAT_VERSION];
-        put_u64s(&mut replaced, &[1, 0, 7]);
-        assert!(rows.contains(&(name_of("quiet", ""), Some(replaced))));
     }
 
     #[test]

@@ -113,7 +113,7 @@ mod tests {
                 let keys: Vec<String> = (0..KEYS).map(|key| format!("{key:0>4}")).collect();
                 StateChanges {
                     state,
-                    keys: keys.iter().map(|key| key.as_bytes()).collect(),
+                    keys: keys.iter().map(String::as_bytes).collect(),
                     values: (0..KEYS).map(|_| b"value".as_slice()).collect(),
                     touched: (0..KEYS as u64).map(|at| 1_000 + at).collect(),
                 }

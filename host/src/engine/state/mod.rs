@@ -69,7 +69,7 @@ struct CachedValue {
 }
 
 /// Where the keys of one batch are in the cache. Good until the cache shrinks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct BatchSlots(Vec<u32>);
 
 impl BatchSlots {
