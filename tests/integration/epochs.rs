@@ -18,7 +18,7 @@ use tidelock::storage::rows::{self, ChunkLimit};
 use tidelock::storage::scan::ScanLimit;
 use tidelock::storage::{Refusal, Storage, leases};
 use tidelock::types::batch::Timestamp;
-use tidelock::types::epoch::{ChunkMessages, EpochCommit, FrontierAdvance, StoredState};
+use tidelock::types::epoch::{ChunkMessages, EpochCommit, FrontierAdvance};
 use tidelock::types::ids::{EpochId, LaneId, PartitionId, StreamId};
 use tidelock::types::lease::Lease;
 use tidelock::types::pipeline::{
@@ -299,7 +299,7 @@ impl Jobs {
 struct Written {
     epoch: EpochId,
     frontier: Option<FrontierAdvance>,
-    states: [Vec<(Vec<u8>, StoredState)>; 2],
+    states: [Vec<(Vec<u8>, Vec<u8>)>; 2],
     chunks: Vec<(EpochId, ChunkMessages)>,
     sink: Vec<u8>,
 }
