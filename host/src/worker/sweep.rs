@@ -73,3 +73,134 @@ impl StateSweep {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::CommitOutcome;
+    use crate::storage::leases;
+    use crate::storage::memory::MemoryStorage;
+    use crate::types::batch::Batch;
+    use crate::types::column::Column;
+    use crate::types::epoch::{EpochCommit, StateChanges};
+    use crate::types::lease::Lease;
+
+    const PARTITION: PartitionId = PartitionId(1);
+    const KEYS: usize = 1_000;
+
+    /// A partition whose keys were touched at times 0, 1, 2 and so on, but for the last states, which
+    /// have no time to live.
+    struct Swept {
+        storage: MemoryStorage,
+        lease: Lease,
+        states: StateCache,
+        sweep: StateSweep,
+    }
+
+    impl Swept {
+        fn new() -> Swept {
+            let storage = MemoryStorage::new();
+            let lease = leases::grant(&storage, PARTITION).unwrap();
+            let names = ["count", "worst", "kept"].map(str::to_owned).to_vec();
+            let ttls = [Some(2_000), Some(1_000)];
+            let swept = Swept {
+                states: StateCache::new(names.clone(), &ttls, 1 << 20),
+                storage,
+                lease,
+                sweep: StateSweep::default(),
+            };
+            let changes = names.into_iter().map(|state| {
+                let keys: Vec<String> = (0..KEYS).map(|key| format!("{key:0>4}")).collect();
+                StateChanges {
+                    state,
+                    keys: keys.iter().map(String::as_bytes).collect(),
+                    values: (0..KEYS).map(|_| b"value".as_slice()).collect(),
+                    touched: (0..KEYS as u64).map(|at| 1_000 + at).collect(),
+                }
+            });
+            let mut changes: Vec<_> = changes.collect();
+            changes.sort_by(|left, right| left.state.cmp(&right.state));
+            swept.commit(changes);
+            swept
+        }
+
+        fn commit(&self, states: Vec<StateChanges>) {
+            let next = self.storage.head(PARTITION).unwrap().epoch.next();
+            let mut commit = EpochCommit::empty(&self.lease, next);
+            commit.states = states;
+            let outcome = self.storage.commit_epoch(self.lease, commit).unwrap();
+            assert!(matches!(outcome, CommitOutcome::Committed(_)));
+        }
+
+        /// An epoch that does nothing but sweep; how many rows go with it.
+        fn epoch(&mut self) -> usize {
+            let Swept {
+                storage,
+                states,
+                sweep,
+                ..
+            } = self;
+            sweep.go_on(states, storage, PARTITION).unwrap();
+            let changes = states.take_changes();
+            let count = changes.iter().map(|changes| changes.keys.len()).sum();
+            self.commit(changes);
+            self.states.shrink(1);
+            count
+        }
+
+        fn left(&self, state: &str) -> usize {
+            rows::scan_state_keys(&self.storage, PARTITION, state, b"", usize::MAX)
+                .unwrap()
+                .len()
+        }
+    }
+
+    #[test]
+    fn rows_that_are_too_old_go_a_few_with_each_epoch_and_no_others() {
+        let mut swept = Swept::new();
+        swept.states.advance(2_399);
+        let gone: Vec<usize> = (0..10).map(|_| swept.epoch()).collect();
+        // The rows of `count` are all looked at first, 1,000 of them.
+        assert_eq!(gone, [0, 0, 0, 24, 256, 120, 0, 0, 0, 0]);
+        let left = ["count", "worst", "kept"].map(|state| swept.left(state));
+        assert_eq!(left, [KEYS, 600, KEYS]);
+    }
+
+    #[test]
+    fn a_pass_begins_only_when_the_watermark_has_moved() {
+        let mut swept = Swept::new();
+        swept.states.advance(2_000);
+        let gone = |swept: &mut Swept| (0..10).map(|_| swept.epoch()).sum::<usize>();
+        assert_eq!(gone(&mut swept), 1);
+        swept.states.advance(2_124);
+        assert_eq!(gone(&mut swept), 0, "it is not worth a pass yet");
+        swept.states.advance(2_125);
+        assert_eq!(gone(&mut swept), 125);
+    }
+
+    /// An epoch that touches a key may not be decided yet: storage still has the old row then.
+    #[test]
+    fn a_key_that_was_touched_stays_though_storage_does_not_know_yet() {
+        let mut swept = Swept::new();
+        swept.states.advance(1_500);
+        let keys: Column = [b"0007".as_slice()].into_iter().collect();
+        let mut slots = swept.states.find(&keys);
+        let mut stored = ["count", "worst", "kept"]
+            .map(|state| rows::read_states(&swept.storage, PARTITION, state, &[b"0007"]).unwrap());
+        let stored = stored.each_mut().map(|rows| rows.remove(0));
+        swept.states.insert(&mut slots, 0, b"0007", stored);
+        let batch = Batch {
+            keys,
+            ..Batch::default()
+        };
+        swept.states.touch(&slots, &batch);
+        let undecided = swept.states.take_changes();
+        assert_eq!(undecided.len(), 2);
+        swept.states.advance(2_400);
+        let gone: usize = (0..10).map(|_| swept.epoch()).sum();
+        assert_eq!(gone, 400);
+        assert_eq!(swept.left("worst"), 600);
+        let row = rows::read_states(&swept.storage, PARTITION, "worst", &[b"0007"]).unwrap();
+        assert_eq!(row[0].value, b"value");
+    }
+}
