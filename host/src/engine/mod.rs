@@ -16,6 +16,8 @@
 //! - [`lane`]: a reader's frontier in a lane; what a chunk still holds for it; what may be trimmed.
 //! - [`state`]: the states that a job has loaded, and which of them its epoch changed.
 //! - [`stream`]: messages between the computations of a chain, and their merging in item order.
+//! - [`timer_log`]: what epochs on their way do to timers.
+//! - [`timer_window`]: the timers that fire next, as many as memory is set aside for.
 //! - [`watermark`]: the watermarks of a transform's inputs.
 
 pub mod call;
@@ -27,4 +29,6 @@ pub mod lane;
 pub mod merge;
 pub mod state;
 pub mod stream;
+pub mod timer_log;
+pub mod timer_window;
 pub mod watermark;

@@ -3,6 +3,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
 /// A byte string; up to [`SmallBytes::IN_PLACE_MAX`] bytes cost no allocation.
@@ -80,6 +81,12 @@ impl PartialEq for SmallBytes {
 }
 
 impl Eq for SmallBytes {}
+
+impl Hash for SmallBytes {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
 
 impl PartialOrd for SmallBytes {
     fn partial_cmp(&self, other: &SmallBytes) -> Option<Ordering> {

@@ -61,7 +61,7 @@ impl PendingTimers {
 pub struct TimerTimes {
     /// When it fires.
     pub trigger_time: Timestamp,
-    /// The event time that it carries.
+    /// The event time that it carries; 0 for none.
     pub event_time: Timestamp,
     /// The run in which it does not fire; 0 for none.
     pub held_in_run: u64,
@@ -69,15 +69,18 @@ pub struct TimerTimes {
 
 impl TimerTimes {
     /// The moment that the watermark of the outputs may not pass while the timer is pending, where its
-    /// place among the timers of its clock does not say so: `None` for a timer that fires in its turn as
-    /// the watermark gets there, for it holds at its trigger time.
+    /// place among the timers of its clock does not say so. A timer of event time that fires in its turn,
+    /// as the watermark gets there, says so: it holds at its trigger time. One without event time holds
+    /// nothing beyond that.
     pub fn hold(&self, domain: TimeDomain) -> Option<Timestamp> {
-        let fires_in_turn = self.event_time >= self.trigger_time && self.held_in_run == 0;
-        match domain {
-            TimeDomain::SystemTime => Some(self.event_time),
-            TimeDomain::EventTime if fires_in_turn => None,
-            TimeDomain::EventTime => Some(self.event_time.min(self.trigger_time)),
-        }
+        let earliest = match (domain, self.event_time) {
+            (TimeDomain::SystemTime, 0) => return None,
+            (TimeDomain::SystemTime, event_time) => return Some(event_time),
+            (TimeDomain::EventTime, 0) => self.trigger_time,
+            (TimeDomain::EventTime, event_time) => event_time.min(self.trigger_time),
+        };
+        let fires_in_turn = self.held_in_run == 0;
+        (earliest < self.trigger_time || !fires_in_turn).then_some(earliest)
     }
 }
 
@@ -131,4 +134,34 @@ pub struct TimerSetting {
     pub run: u64,
     /// Whether the run's input is at its end: what is set now waits for the next run.
     pub at_end: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_holds_at_the_earlier_of_trigger_and_event_time() {
+        use TimeDomain::{EventTime, SystemTime};
+        let hold = |domain, trigger_time, event_time, held_in_run| {
+            let times = TimerTimes {
+                trigger_time,
+                event_time,
+                held_in_run,
+            };
+            times.hold(domain)
+        };
+        assert_eq!(hold(EventTime, 9, 4, 0), Some(4));
+        // Its place among the timers that fire says so.
+        assert_eq!(hold(EventTime, 9, 9, 0), None);
+        assert_eq!(hold(EventTime, 9, 12, 0), None);
+        assert_eq!(hold(EventTime, 9, 0, 0), None);
+        // Those that fire do not say so while it does not.
+        assert_eq!(hold(EventTime, 9, 12, 3), Some(9));
+        assert_eq!(hold(EventTime, 9, 4, 3), Some(4));
+        assert_eq!(hold(EventTime, 9, 0, 3), Some(9));
+        // The system's clock is another one.
+        assert_eq!(hold(SystemTime, 9, 12, 0), Some(12));
+        assert_eq!(hold(SystemTime, 9, 0, 3), None);
+    }
 }

@@ -10,15 +10,17 @@ use crate::engine::firing::before_new_timers;
 use crate::engine::hot_keys::{HotKey, HotKeys};
 use crate::engine::state::{BatchSlots, StateCache};
 use crate::engine::stream::{CallItems, InputMessages, StreamMessages, distribute, merge_by_root};
+use crate::engine::timer_window::WindowLimit;
 use crate::guest::{Call, Computation, GuestError};
 use crate::storage::{Storage, StorageError, rows};
 use crate::types::batch::{Batch, Effects, LogLevel, TimerColumns, Timestamp};
-use crate::types::epoch::EpochTime;
+use crate::types::epoch::{EpochTime, StateAges};
 use crate::types::ids::PartitionId;
 use crate::types::pipeline::EpochLimits;
 use crate::types::timer::{TimerChanges, TimerPlace, TimerSetting, TimerStep};
 use crate::worker::cut_audit::CutAudit;
 use crate::worker::plan::{NodePlan, StreamPlan, TimePlan};
+use crate::worker::sweep::StateSweep;
 use crate::worker::timers::{DueLimit, DueTimers, Timers, TimersError};
 
 /// How many bytes of keys and payloads one batch of a job's input may lead to inside its chain,
@@ -45,6 +47,7 @@ pub struct Chain {
     watermarks: Vec<Timestamp>,
     /// The stream that late messages go to instead of the transform.
     late_output: Option<usize>,
+    sweep: StateSweep,
     /// The keys of the transform's input.
     hot_keys: HotKeys,
     maps: Vec<Node>,
@@ -121,7 +124,8 @@ impl Chain {
         let keyed = |plan: NodePlan| {
             let declared = plan.computation.description();
             let names = declared.states.iter().map(|state| state.name.clone());
-            let states = StateCache::new(names.collect(), state_cache_bytes);
+            let mut states = StateCache::new(names.collect(), &time.state_ttls, state_cache_bytes);
+            states.resume(stands_at);
             let timers = Timers::open(
                 &declared.timers,
                 partition,
@@ -138,6 +142,7 @@ impl Chain {
         let mut chain = Chain {
             transform: transform.map(keyed).transpose()?,
             partition,
+            sweep: StateSweep::default(),
             watermarks: Vec::new(),
             late_output: time.late_output,
             hot_keys: HotKeys::default(),
@@ -164,6 +169,28 @@ impl Chain {
     /// The partition stands here in time, from the next batch on.
     pub fn set_time(&mut self, time: &EpochTime) {
         self.watermarks.clone_from(&time.input_watermarks);
+        if let Some(keyed) = &mut self.transform {
+            keyed.states.advance(time.latest_watermark);
+        }
+    }
+
+    /// What the epoch's record is to say of the age of states.
+    pub fn state_ages(&self) -> StateAges {
+        let transform = self.transform.as_ref();
+        transform.map_or_else(StateAges::default, |keyed| keyed.states.ages())
+    }
+
+    /// Looks at some stored states with a time to live; those that are too old go with the epoch. To be
+    /// called once for each epoch, before its states are taken.
+    ///
+    /// # Errors
+    ///
+    /// When they can't be read.
+    pub fn sweep(&mut self, storage: &dyn Storage) -> Result<(), StorageError> {
+        match &mut self.transform {
+            Some(keyed) => (self.sweep).go_on(&mut keyed.states, storage, self.partition),
+            None => Ok(()),
+        }
     }
 
     /// Runs one batch of input through all computations. The messages `late`, indexes into it, rising, go to
@@ -468,6 +495,7 @@ impl Chain {
             return Ok(BatchSlots::default());
         };
         let slots = load_states(states, batch, storage, self.partition)?;
+        states.touch(&slots, batch);
         batch.states = states.columns(&slots, |bytes| epoch.add_state_read(bytes));
         let inputs = node.plan.computation.description().inputs.len();
         batch.watermarks.clone_from(&self.watermarks);

@@ -597,12 +597,13 @@ impl Job {
             JobInput::Source(source) => parts.source_position = Some(source.seal()),
             JobInput::Lanes(lanes) => (parts.frontiers, coverage) = lanes.seal(),
         }
+        self.chain.sweep(&*self.storage)?;
         if let Some(states) = self.chain.states() {
             parts.states = states.take_changes();
         }
         let pending;
         (parts.timers, pending) = self.chain.take_timer_changes();
-        parts.time = self.time.seal(pending);
+        parts.time = self.time.seal(pending, self.chain.state_ages());
         for place in 0..self.sinks.len() {
             match self.sinks[place].sink.seal() {
                 Ok(Sealed::Nothing) => {}

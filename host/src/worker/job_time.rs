@@ -8,7 +8,7 @@ use crate::engine::generator::WatermarkGenerator;
 use crate::engine::stream::InputMessages;
 use crate::engine::watermark::InputWatermarks;
 use crate::types::batch::{TimeDomain, Timestamp};
-use crate::types::epoch::EpochTime;
+use crate::types::epoch::{EpochTime, StateAges};
 use crate::types::timer::{TimerPlace, TimerStep};
 use crate::types::watermark::{END_OF_TIME, LaneTime};
 use crate::worker::plan::{InputPlan, JobPlan};
@@ -37,6 +37,7 @@ impl JobTime {
             false => EpochTime {
                 run: plan.run,
                 latest_watermark: committed.latest_watermark,
+                ages: committed.ages,
                 pending_timers: committed.pending_timers,
                 ..EpochTime::default()
             },
@@ -222,8 +223,9 @@ impl JobTime {
     // ---------------------------------------------------------------------------------- the epoch
 
     /// What the sealed epoch commits; the next one begins to count.
-    pub(super) fn seal(&mut self, pending_timers: u64) -> EpochTime {
+    pub(super) fn seal(&mut self, pending_timers: u64, ages: StateAges) -> EpochTime {
         self.now.pending_timers = pending_timers;
+        self.now.ages = ages;
         let sealed = self.now.clone();
         begin_epoch(&mut self.now);
         sealed

@@ -16,6 +16,8 @@ pub mod progress;
 pub mod reading;
 mod resting;
 pub mod source_times;
+mod sweep;
+pub mod timers;
 pub mod turns;
 
 use std::sync::Arc;
