@@ -8,7 +8,7 @@ use crate::types::finding::Finding;
 use crate::types::pipeline::{
     AllIdle, CallLimits, ClockGrant, EpochLimits, FileSourceOptions, Grants, IdleOptions,
     InstancePolicy, LaneLimits, Pipeline, RandomGrant, RecordFormat, SinkConnector,
-    SourceConnector, StateTtl, WatermarkOptions,
+    SourceConnector, StateTtl, UnreadPartitions, WatermarkOptions,
 };
 
 /// A pipeline file without a finding. Tests change one thing in it.
@@ -149,7 +149,7 @@ fn everything_that_may_be_written_is_read() {
 max_record_bytes = "2KiB"
 parallel_partitions = 3
 follow = true
-watermark_generator = { out_of_orderness_bound = "0s", records_per_watermark = 1, future_limit = "2d", idle_partitions = { duration = "5m", max_ratio = 1 }, all_idle = { advance_after = "10m" }, drift_bound = "20m" }"#,
+watermark_generator = { out_of_orderness_bound = "0s", records_per_watermark = 1, future_limit = "2d", idle_partitions = { duration = "5m", max_ratio = 1 }, all_idle = { advance_after = "10m" }, unread_partitions = "leave_out", drift_bound = "20m" }"#,
         )
         .replace(
             "outputs = [\"statistics\"]",
@@ -184,6 +184,7 @@ processing_mode = "at_least_once_consistent""#,
             max_ratio: 1.0,
         }),
         all_idle: AllIdle::AdvanceAfter(Duration::from_secs(600)),
+        unread_partitions: UnreadPartitions::LeaveOut,
         drift_bound: Some(Duration::from_secs(1_200)),
     };
     assert_eq!(departures.watermarks, watermarks);
@@ -780,10 +781,17 @@ fn watermarks_are_made_as_one_of_the_documented_ways() {
         )],
     );
     generator(
+        "unread_partitions = \"leaveout\"",
+        &[&format!(
+            "unread_partitions = \"leaveout\" of {of} is unknown; did you mean \"leave_out\"?"
+        )],
+    );
+    generator(
         "idle = 1",
         &[&format!(
             "unknown field \"idle\" in {of}; remove it; known here: out_of_orderness_bound, \
-             records_per_watermark, future_limit, idle_partitions, all_idle, drift_bound"
+             records_per_watermark, future_limit, idle_partitions, all_idle, unread_partitions, \
+             drift_bound"
         )],
     );
 }

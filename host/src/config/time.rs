@@ -10,7 +10,7 @@ use toml::de::DeValue;
 use crate::config::fields::{Fields, Located};
 use crate::config::tables::Tables;
 use crate::types::batch::ComputationKind;
-use crate::types::pipeline::{AllIdle, IdleOptions, StateTtl, WatermarkOptions};
+use crate::types::pipeline::{AllIdle, IdleOptions, StateTtl, UnreadPartitions, WatermarkOptions};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 const YEAR: Duration = DAY.saturating_mul(365);
@@ -82,6 +82,11 @@ impl Tables<'_> {
         let future = generator.duration("future_limit", EVENT_TIMES);
         let idle = generator.table("idle_partitions").map(idle_partitions);
         let all_idle = self.all_idle(&mut generator);
+        let unread = [
+            ("hold", UnreadPartitions::Hold),
+            ("leave_out", UnreadPartitions::LeaveOut),
+        ];
+        let unread = generator.choice("unread_partitions", &unread, &[]);
         let drift_bound = generator.duration("drift_bound", DRIFTS);
         generator.finish();
         WatermarkOptions {
@@ -92,6 +97,7 @@ impl Tables<'_> {
             future_limit: future.map_or(defaults.future_limit, |limit| limit.value),
             idle_partitions: idle,
             all_idle: all_idle.unwrap_or(defaults.all_idle),
+            unread_partitions: unread.map_or(defaults.unread_partitions, |unread| unread.value),
             drift_bound: drift_bound.map(|bound| bound.value),
         }
     }
