@@ -184,8 +184,8 @@ processing_mode = "at_least_once_consistent""#,
             max_ratio: 1.0,
         }),
         all_idle: AllIdle::AdvanceAfter(Duration::from_secs(600)),
-        drift_bound: Some(Duration::from_secs(1_200)),
         unread_partitions: UnreadPartitions::LeaveOut,
+        drift_bound: Some(Duration::from_secs(1_200)),
     };
     assert_eq!(departures.watermarks, watermarks);
     let [SourceConnector::File(source)] = &departures.partitions[..] else {
@@ -781,10 +781,17 @@ fn watermarks_are_made_as_one_of_the_documented_ways() {
         )],
     );
     generator(
+        "unread_partitions = \"leaveout\"",
+        &[&format!(
+            "unread_partitions = \"leaveout\" of {of} is unknown; did you mean \"leave_out\"?"
+        )],
+    );
+    generator(
         "idle = 1",
         &[&format!(
             "unknown field \"idle\" in {of}; remove it; known here: out_of_orderness_bound, \
-             records_per_watermark, future_limit, idle_partitions, all_idle, drift_bound"
+             records_per_watermark, future_limit, idle_partitions, all_idle, unread_partitions, \
+             drift_bound"
         )],
     );
 }

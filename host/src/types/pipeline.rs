@@ -129,7 +129,7 @@ pub enum AllIdle {
 /// The source connectors, with the options of one partition.
 #[derive(Debug, Clone)]
 pub enum SourceConnector {
-    /// A file, read once to its end; what is appended later is read by the next run.
+    /// A file, read once to its end, where what is appended later is read by the next run; or followed.
     File(FileSourceOptions),
 }
 
