@@ -85,7 +85,14 @@ fn messages_that_wait_for_a_computation_keep_it_from_being_removed() {
     check_refused(&refused, &["stream legs", "run it as it was to its end"]);
 
     write_pipeline(&folder, |file| limit_epochs(file, 8));
-    check_ok(&run(&folder, &[]));
+    // It is the same run that goes on, and another one that begins when it is completed.
+    let number = || {
+        let finished = folder.run(["run", ".", "-o", "json"]).expect_code(0);
+        let document: serde_json::Value =
+            serde_json::from_slice(&finished.stdout).expect("the document is JSON");
+        document["run"].as_u64()
+    };
+    assert_eq!([number(), number()], [Some(1), Some(2)]);
     let rows: usize = ["statistics", "cancelled", "rejected"]
         .into_iter()
         .map(|name| line_count(&folder, &format!("out/{name}.jsonl")))
@@ -242,7 +249,14 @@ fn a_signal_ends_the_run_after_the_current_batches_and_the_next_run_goes_on() {
         "{:?}",
         stopped.stderr.last()
     );
-    check_ok(&run(&folder, &[]));
+    // It is the same run that goes on, and another one that begins when it is completed.
+    let number = || {
+        let finished = folder.run(["run", ".", "-o", "json"]).expect_code(0);
+        let document: serde_json::Value =
+            serde_json::from_slice(&finished.stdout).expect("the document is JSON");
+        document["run"].as_u64()
+    };
+    assert_eq!([number(), number()], [Some(1), Some(2)]);
     let rows: usize = ["statistics", "cancelled", "rejected"]
         .into_iter()
         .map(|name| line_count(&folder, &format!("out/{name}.jsonl")))

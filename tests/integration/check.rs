@@ -113,14 +113,13 @@ fn a_check_makes_nothing_and_knows_the_files_of_the_last_run() {
 }
 
 #[test]
-fn a_component_that_declares_timers_is_refused_until_they_come() {
+fn a_state_that_grows_old_is_one_that_the_component_has() {
     let folder = TestHost::new();
+    // It declares a timer and no state.
     let guest = component("declares_timer");
     folder.write("input.txt", "one\n");
-    folder.write(
-        "tidelock.toml",
-        format!(
-            r#"
+    let pipeline = format!(
+        r#"
 name = "timers"
 components = {{ echo = {guest:?} }}
 sources.in = {{ type = "file", path = "input.txt", format = "lines" }}
@@ -131,24 +130,17 @@ kind = "transform"
 inputs = ["in"]
 outputs = ["out"]
 "#
-        ),
     );
-    let line = line_of(&folder, "component = ");
-    let parts = [
-        "computation echo",
-        "alarm",
-        "timers come in a later release",
-    ];
-    assert_found(
-        &check(&folder, &[]).expect_code(1).stdout_text(),
-        line,
-        &parts,
-    );
-    assert_found(
-        &run(&folder, &[]).expect_code(1).stderr_text(),
-        line,
-        &parts,
-    );
+    folder.write("tidelock.toml", &pipeline);
+    check(&folder, &[]).expect_code(0);
+    let states = "[computations.echo.states]\ntotals = { ttl = \"7d\" }\n";
+    folder.write("tidelock.toml", pipeline + states);
+    let line = line_of(&folder, "totals = ");
+    let parts = ["computation echo", "no state totals", "remove it"];
+    let found = check(&folder, &[]).expect_code(1).stdout_text();
+    assert_found(&found, line, &parts);
+    let found = run(&folder, &[]).expect_code(1).stderr_text();
+    assert_found(&found, line, &parts);
     assert!(!folder.path("out.txt").exists());
 }
 

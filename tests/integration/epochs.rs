@@ -257,7 +257,9 @@ impl Jobs {
 
     fn open(&self, plan: JobPlan) -> Job {
         let job = AnnouncedJob::announce(plan, self.context());
-        (job.and_then(AnnouncedJob::open)).expect("the job opens")
+        job.expect("its lanes can be announced")
+            .open()
+            .expect("the job opens")
     }
 
     /// Everything that the transform's epochs have written, as storage has it now.
@@ -265,7 +267,8 @@ impl Jobs {
         let storage = &*self.storage;
         let states = STATES.map(|state| {
             let page = rows::scan_states(storage, TRANSFORM, state, b"", ScanLimit::rows(1_000));
-            page.expect("states can be read").rows
+            let rows = page.expect("states can be read").rows.into_iter();
+            rows.map(|(key, stored)| (key, stored.value)).collect()
         });
         let file = storage
             .open_sink_file(Path::new(SINK))

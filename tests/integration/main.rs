@@ -6,6 +6,7 @@ mod check;
 // What `cargo xtask components` leaves behind.
 mod components;
 // Pipelines that change between runs.
+mod alarms;
 mod changes;
 // The flights example as it is written, for tests to change.
 mod example;
@@ -36,4 +37,5 @@ mod sources;
 // What fails is one item, and no result depends on how batches are cut.
 mod verdicts;
 // What a run shows of its jobs.
+mod time;
 mod watching;

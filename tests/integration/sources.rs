@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
 use harness::{Finished, Running, TestHost};
@@ -250,4 +251,61 @@ fn a_pipeline_of_many_sources_with_long_names_runs_once_check_lets_it_pass() {
         run(&folder, &[]).expect_code(0);
         assert_eq!(line_count(&folder, "out.jsonl"), SOURCES);
     }
+}
+
+#[test]
+fn a_file_that_is_followed_is_read_as_it_grows_until_the_run_is_stopped() {
+    let folder = TestHost::new();
+    write_events(&folder, "events", 0..3);
+    write_pipeline(&folder, &["events"], "follow = true");
+    let append = |text: &str| {
+        let opened = File::options().append(true).open(folder.path("events"));
+        let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
+        written.expect("the file is there");
+    };
+    let event = |amount: u32| format!("{{\"user\":\"events\",\"amount\":{amount}}}\n");
+    let stop = |running: Running| {
+        let sent = std::process::Command::new("kill")
+            .args(["-INT", &running.id().to_string()])
+            .status();
+        assert!(sent.expect("kill is there").success());
+        running.wait().expect_code(130)
+    };
+    let mut running = folder.start(["--log", "debug", "run", "."]);
+    let committed = running.wait_for_lines("epoch committed", 1);
+    // The run does not end with the file, and a line is not taken before it has its end.
+    append(&event(3));
+    let committed = running.wait_for_lines("epoch committed", committed + 1);
+    let (first, rest) = (event(4), event(5));
+    let torn = first.len() / 2;
+    append(&first[..torn]);
+    append(&format!("{}{rest}", &first[torn..]));
+    running.wait_for_lines("epoch committed", committed + 1);
+    let _ = stop(running);
+    assert_eq!(rows_of(&folder, "events"), [0, 1, 2, 3, 4, 5]);
+    // The next run goes on where this one was stopped.
+    append(&event(6));
+    let mut running = folder.start(["--log", "debug", "run", "."]);
+    running.wait_for_lines("epoch committed", 1);
+    let _ = stop(running);
+    assert_eq!(rows_of(&folder, "events"), [0, 1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn a_followed_file_that_is_cut_stops_the_run_with_its_name() {
+    let folder = TestHost::new();
+    write_events(&folder, "events", 0..3);
+    write_pipeline(&folder, &["events"], "follow = true");
+    let mut running = folder.start(["--log", "debug", "run", "."]);
+    running.wait_for_lines("epoch committed", 1);
+    let opened = File::options().write(true).open(folder.path("events"));
+    opened
+        .and_then(|file| file.set_len(5))
+        .expect("the file is there");
+    let said = running.wait().expect_code(1).stderr_text();
+    assert!(
+        said.contains("is not the file that was read before"),
+        "{said}"
+    );
+    assert_eq!(rows_of(&folder, "events"), [0, 1, 2]);
 }

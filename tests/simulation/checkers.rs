@@ -236,7 +236,7 @@ impl Evidence<'_> {
                     ScanLimit::rows(STATES_MAX),
                 );
                 let page = page.expect("the store is sound between two runs");
-                for (key, value) in page.rows {
+                for (key, stored_state) in page.rows {
                     let owns = self.layouts.place(partition).owns(&key);
                     if !owns || !in_force.contains(&partition) {
                         findings.push(state_finding(format!(
@@ -245,7 +245,7 @@ impl Evidence<'_> {
                             key.escape_ascii()
                         )));
                     }
-                    stored.insert(key, value);
+                    stored.insert(key, stored_state.value);
                 }
             }
             let keys = model.tallies.keys().chain(stored.keys());

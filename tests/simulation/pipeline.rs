@@ -112,6 +112,7 @@ pub(crate) fn intent(graph: &Graph, pipeline: &Pipeline) -> Intent {
                     parameters: options.parameters.clone(),
                     inputs: options.inputs.clone(),
                     states: states.iter().map(|name| ((*name).to_owned(), 1)).collect(),
+                    timers: BTreeMap::new(),
                     partition_count: if is_transform { options.partitions } else { 0 },
                 };
                 (name.clone(), intent)

@@ -11,6 +11,7 @@ use tidelock::worker::board::LaneBoard;
 use tidelock::worker::job::Job;
 use tidelock::worker::plan::JobPlan;
 use tidelock::worker::progress::RunProgress;
+use tidelock::worker::timers::TimersError;
 
 use crate::clock::SimulatedClock;
 
@@ -66,7 +67,7 @@ impl SimulatedWorker {
     /// Opens a job that was announced.
     pub(crate) fn open(&mut self, at: usize) -> Result<(), StorageError> {
         if let JobStage::Announced(job) = std::mem::replace(&mut self.jobs[at], JobStage::Gone) {
-            self.jobs[at] = JobStage::Open(Box::new(job.open()?));
+            self.jobs[at] = JobStage::Open(Box::new(job.open().map_err(storage_error)?));
         }
         Ok(())
     }
@@ -90,5 +91,13 @@ impl SimulatedWorker {
     /// Whether every job is at its end.
     pub(crate) fn is_finished(&self) -> bool {
         self.jobs.iter().all(|job| matches!(job, JobStage::Ended))
+    }
+}
+
+/// Every timer of a simulated run is declared.
+fn storage_error(error: TimersError) -> StorageError {
+    match error {
+        TimersError::Storage(error) => error,
+        other => panic!("{other}"),
     }
 }

@@ -161,6 +161,20 @@ mod tests {
         check::<Bytes, _>(b"four");
     }
 
+    /// Without its feature `float_roundtrip`, serde_json reads 12.658579999999999 as 12.65858.
+    #[test]
+    fn numbers_come_back_to_the_last_bit() {
+        let mut bits = 1_u64;
+        for _ in 0..10_000 {
+            bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let value = f64::from_bits(bits);
+            if value.is_finite() {
+                check::<Json, _>(&value);
+            }
+        }
+        check::<Json, _>(&12.658_579_999_999_999_f64);
+    }
+
     #[test]
     fn bytes_of_another_length_are_refused() {
         assert!(<Bytes as Codec<[u8; 4]>>::decode(b"three").is_err());

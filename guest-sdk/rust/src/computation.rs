@@ -86,6 +86,9 @@ pub trait Transform: Sized {
 
     /// Handles a timer that is due. `state` is that of the timer's key.
     ///
+    /// Timers fire at watermark steps alone, never between two messages, in the order that
+    /// [`TimerEffect::set_at`](crate::TimerEffect::set_at) tells.
+    ///
     /// # Errors
     ///
     /// When the timer can't be handled; the pipeline's policy for failures decides about it.
@@ -259,7 +262,7 @@ fn message<'a, I: Streams>(
     messages: &'a Messages,
     index: usize,
     item: Item<'a>,
-    watermarks: &[u64],
+    watermarks: &'a [u64],
 ) -> Result<Message<'a, I>> {
     let stream = usize::from(messages.streams[index]);
     Ok(Message {
@@ -273,6 +276,7 @@ fn message<'a, I: Streams>(
         event_time: Timestamp(item.event_time),
         payload: column::value(&messages.payloads, index),
         watermark: watermarks.get(stream).copied().map(Timestamp),
+        watermarks,
     })
 }
 

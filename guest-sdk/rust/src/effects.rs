@@ -41,6 +41,8 @@ pub struct Effects<'a, O, T = NoTimers> {
     /// outputs inherit.
     item_event_times: [&'a [u64]; 2],
     item: Item<'a>,
+    /// The event time that outputs inherit in place of the item's, if any.
+    output_event_time: Option<u64>,
     outputs: bindings::Outputs,
     timer_words: Vec<TimerWord>,
     logs: Vec<bindings::LogLine>,
@@ -89,6 +91,7 @@ impl<'a, O, T> Effects<'a, O, T> {
         Effects {
             item_event_times: [timer_event_times, message_event_times],
             item: Item::default(),
+            output_event_time: None,
             outputs: bindings::Outputs {
                 streams: Vec::with_capacity(count),
                 parents: Vec::with_capacity(count),
@@ -106,6 +109,18 @@ impl<'a, O, T> Effects<'a, O, T> {
     /// Turns to the next item: what follows is caused by it.
     pub(crate) fn select(&mut self, item: Item<'a>) {
         self.item = item;
+    }
+
+    /// The key of the item at hand.
+    pub(crate) fn key(&self) -> &'a [u8] {
+        self.item.key
+    }
+
+    /// Lets outputs inherit an event time in place of the item's, until it is taken back.
+    pub(crate) fn date_outputs(&mut self, event_time: Option<Timestamp>) {
+        self.output_event_time = event_time
+            .map(Timestamp::as_ms)
+            .filter(|event_time| *event_time != self.item.event_time);
     }
 
     /// The effects of all items, in the contract's shape.
@@ -172,7 +187,7 @@ impl<'a, O: Streams, T> Effects<'a, O, T> {
     pub fn emit(&mut self, stream: O) -> Emission<'_, 'a, O, T> {
         Emission {
             key: self.item.key,
-            event_time: None,
+            event_time: self.output_event_time.map(Timestamp),
             stream: stream.index(),
             effects: self,
         }
@@ -184,9 +199,14 @@ impl<'a, O, T: Timers> Effects<'a, O, T> {
     /// `effects.timer(Alarms::Quiet).set_at(message.event_time() + QUIET)?`.
     #[expect(clippy::needless_pass_by_value, reason = "a timer is named, not lent")]
     pub fn timer(&mut self, timer: T) -> TimerEffect<'_, 'a, O, T> {
+        self.timer_of(timer.index())
+    }
+
+    /// Names a timer by the place of its stream.
+    pub(crate) fn timer_of(&mut self, stream: u16) -> TimerEffect<'_, 'a, O, T> {
         TimerEffect {
             event_time: self.item.event_time,
-            stream: timer.index(),
+            stream,
             effects: self,
         }
     }
@@ -306,14 +326,21 @@ pub struct TimerEffect<'e, 'a, O, T> {
 
 impl<O, T: Timers> TimerEffect<'_, '_, O, T> {
     /// Gives the timer an event time; without, it has the item's. Until it has fired, the timer
-    /// holds back the watermark of what the computation emits at this event time: a timer that sets
-    /// itself again should move it along.
+    /// holds the watermark of what the computation emits at this event time, or at its trigger if
+    /// that is less, so that what it emits is not late for those who read it. A timer that sets
+    /// itself again should move its event time along.
     pub fn event_time(mut self, event_time: Timestamp) -> Self {
         self.event_time = event_time.0;
         self
     }
 
-    /// Sets an event-time timer: it fires once the watermark has reached that moment.
+    /// Sets an event-time timer: it fires at the first watermark step at which the least watermark of
+    /// the inputs has reached that moment.
+    ///
+    /// Due timers fire in the order of trigger, name of the timer stream, key. A timer that is set while
+    /// another one fires joins that order if its place, trigger and stream, is behind that of the other
+    /// one; else it waits for the next step, even if it is due. At the end of a run the watermark goes to
+    /// [`Timestamp::MAX`]; what is set then waits for the next run.
     ///
     /// # Errors
     ///
@@ -332,8 +359,8 @@ impl<O, T: Timers> TimerEffect<'_, '_, O, T> {
         self.say(TimeDomain::EventTime, trigger_time.0, None)
     }
 
-    /// Sets the key's system-time timer: it fires that long after the commit. It replaces the one
-    /// that stands.
+    /// Sets the key's system-time timer: it fires that long after the moment at which the host began
+    /// what it commits together, at least a millisecond. It replaces the one that stands.
     ///
     /// # Errors
     ///

@@ -162,6 +162,9 @@
 //! # }
 //! ```
 //!
+//! What is gathered for stretches of time needs no timers of its own: [`window`] has tumbling, sliding and
+//! session windows.
+//!
 //! A stream that is not declared does not compile:
 //!
 //! ```compile_fail,E0599
@@ -179,8 +182,8 @@
 //!
 //! A component sees nothing but its input: no clock, no random numbers, no file. It must also not
 //! matter how the host cuts the sequence of messages into batches. Handlers get `&self`, so nothing
-//! lasts but the declared state; [`testing::TestBench::assert_cuts_agree`] tries a computation under
-//! many cuts. A standard `HashMap` asks for random numbers and makes a component one that the host
+//! lasts but the declared state, and what depends on time happens at watermark steps alone, which no batch
+//! reaches across; [`testing::TestBench::assert_cuts_agree`] tries a computation under many cuts. A standard `HashMap` asks for random numbers and makes a component one that the host
 //! refuses: use a `BTreeMap` or [`FixedMap`].
 //!
 //! # When something goes wrong
@@ -218,6 +221,7 @@ mod stream;
 pub mod testing;
 mod timer;
 mod timestamp;
+pub mod window;
 
 pub use crate::codec::{Bytes, Codec, Json, Postcard};
 pub use crate::computation::{Computation, Map, Transform};

@@ -14,6 +14,7 @@ pub struct Message<'a, I> {
     pub(crate) event_time: Timestamp,
     pub(crate) payload: &'a [u8],
     pub(crate) watermark: Option<Timestamp>,
+    pub(crate) watermarks: &'a [u64],
 }
 
 impl<'a, I> Message<'a, I> {
@@ -42,9 +43,15 @@ impl<'a, I> Message<'a, I> {
     }
 
     /// The watermark of its stream: nothing older was expected any more, so a message whose event
-    /// time is less is late. Maps see none.
+    /// time is less is late. It begins at 0 in each run. Maps see none.
     pub fn watermark(&self) -> Option<Timestamp> {
         self.watermark
+    }
+
+    /// The least watermark of the computation's inputs, by which event-time timers fire: those set for
+    /// this moment or before have fired, but for timers that wait for the next step. Maps see none.
+    pub fn least_watermark(&self) -> Option<Timestamp> {
+        self.watermarks.iter().min().copied().map(Timestamp)
     }
 
     /// What it carries, as bytes.

@@ -11,7 +11,8 @@ use crate::codec::Codec;
 use crate::column;
 use crate::error::{Error, Result};
 
-/// Declared keyed state: a struct whose fields are [`Value`]s, made by `#[derive(State)]`.
+/// Declared keyed state: a struct whose fields are [`Value`]s or
+/// [`Windows`](crate::window::Windows), made by `#[derive(State)]`.
 ///
 /// A state's name is its field's, or what `#[state(name = "...")]` says. `version` (1 if not given)
 /// is that of the encoding, and `codec` any [`Codec`] of the value's type

@@ -8,7 +8,8 @@ use crate::timestamp::Timestamp;
 pub enum TimeDomain {
     /// The event watermark of the computation's inputs: fires once it has reached a moment.
     EventTime,
-    /// The clock of the host: fires a while after the commit that set it.
+    /// The clock of the host: fires a while after it was set. Such timers are outside of what event time
+    /// decides, so results that depend on them differ from run to run.
     SystemTime,
 }
 
@@ -99,7 +100,8 @@ impl<'a, T> Timer<'a, T> {
         self.event_time
     }
 
-    /// The least watermark of the computation's inputs: nothing older is expected.
+    /// The least watermark of the computation's inputs: nothing older is expected. At the end of a run
+    /// it is [`Timestamp::MAX`].
     pub fn watermark(&self) -> Option<Timestamp> {
         self.watermarks.iter().min().copied().map(Timestamp)
     }

@@ -20,7 +20,8 @@ const MS_PER_DAY: u64 = 86_400_000;
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// The end of time: the watermark after all input has been read.
+    /// The end of time: the watermark once all input has been read. So a watermark may be this moment;
+    /// adding to it stops here.
     pub const MAX: Timestamp = Timestamp(u64::MAX);
 
     /// The moment that many milliseconds after the start of 1970.

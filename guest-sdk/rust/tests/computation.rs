@@ -414,7 +414,7 @@ impl Transform for Counting {
 }
 
 #[test]
-#[should_panic(expected = "outputs differ in batches of 1 and of 1000")]
+#[should_panic(expected = "outputs differ in batches of 1 and of all")]
 fn a_computation_that_depends_on_the_cut_is_caught() {
     TestBench::<Counting>::assert_cuts_agree("{}", |bench| {
         bench.send("commands", "a", Timestamp(0), "");

@@ -32,6 +32,7 @@ use crate::worker::error::JobError;
 use crate::worker::job::JobEnd;
 use crate::worker::progress::RunProgress;
 use crate::worker::reading::{JobReading, ProgressReading};
+use crate::worker::timers::TimersError;
 use crate::worker::{Worker, WorkerHandle};
 
 /// The data directory's name where none is given; it lies beside the pipeline file.
@@ -61,6 +62,8 @@ pub struct RunArguments {
 #[derive(Serialize)]
 struct RunDocument<'a> {
     pipeline: &'a str,
+    /// Number of the run; one that was stopped is gone on with under its number.
+    run: u64,
     finished: bool,
     elapsed_ms: u64,
     #[serde(flatten)]
@@ -130,7 +133,7 @@ pub fn run(
     for change in &controller.accepted_changes {
         logs.print_line(&format!("accepted: {change}"));
     }
-    let progress = controller.progress.clone();
+    let (progress, run) = (controller.progress.clone(), controller.run);
     let mut view = ProgressView::start(progress.clone(), logs, &*clock);
     let end = wait_for_end(controller.worker, &storage, &mut view, logs)?;
     let elapsed = view.finish();
@@ -141,7 +144,17 @@ pub fn run(
         }
         end => end.map_err(|failures| report_failures(&pipeline, failures, logs))?,
     };
-    summarise(&pipeline, end, elapsed, &progress, output, logs)
+    if end == JobEnd::Finished {
+        let completed = run.complete(&*storage);
+        completed.context("failed to write down that the run is completed")?;
+    }
+    let ended = EndedRun {
+        number: run.number,
+        end,
+        elapsed,
+        progress: &progress,
+    };
+    summarise(&pipeline, &ended, output, logs)
 }
 
 fn data_directory(pipeline: &Pipeline, arguments: &RunArguments) -> anyhow::Result<PathBuf> {
@@ -250,6 +263,9 @@ fn is_conflict(error: &ControllerError) -> bool {
             | ControllerError::Placement(
                 PlacementError::Stranded { .. }
                     | PlacementError::Storage(StorageError::SinkFileInUse { .. })
+                    | PlacementError::Timers(
+                        TimersError::Undeclared { .. } | TimersError::OtherClock { .. }
+                    )
             )
     )
 }
@@ -290,11 +306,17 @@ fn report_failures(
     }
 }
 
-fn summarise(
-    pipeline: &Pipeline,
+/// A run that did not fail.
+struct EndedRun<'a> {
+    number: u64,
     end: JobEnd,
     elapsed: Duration,
-    progress: &RunProgress,
+    progress: &'a RunProgress,
+}
+
+fn summarise(
+    pipeline: &Pipeline,
+    run: &EndedRun<'_>,
     output: OutputFormat,
     logs: &LogOutput,
 ) -> anyhow::Result<Outcome> {
@@ -306,8 +328,8 @@ fn summarise(
             SinkConnector::Stdout => None,
         })
         .collect();
-    let finished = end == JobEnd::Finished;
-    let (progress, jobs) = (progress.read(), progress.read_jobs());
+    let (finished, elapsed) = (run.end == JobEnd::Finished, run.elapsed);
+    let (progress, jobs) = (run.progress.read(), run.progress.read_jobs());
     let rate = progress.source_records as f64 / elapsed.as_secs_f64().max(0.001);
     logs.print_line(&format!(
         "pipeline {} {}: {} records in {:.2} s ({rate:.0} records/s), {} epochs, {} rows out",
@@ -325,6 +347,7 @@ fn summarise(
     match output {
         OutputFormat::Json => print_json(&RunDocument {
             pipeline: &pipeline.name,
+            run: run.number,
             finished,
             elapsed_ms: elapsed.as_millis() as u64,
             progress,
@@ -340,7 +363,7 @@ fn summarise(
             }
         }
     }
-    Ok(match end {
+    Ok(match run.end {
         JobEnd::Finished => Outcome::Done,
         JobEnd::Stopped => Outcome::Interrupted,
     })

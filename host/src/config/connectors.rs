@@ -9,7 +9,6 @@ use crate::config::graph::{Node, NodeKind};
 use crate::config::tables::{Tables, values};
 use crate::types::pipeline::{
     FileSourceOptions, RecordFormat, SinkConnector, SinkOptions, SourceConnector, SourceOptions,
-    WatermarkOptions,
 };
 
 /// The greatest number of partitions of a source: each is a job with a thread of its own.
@@ -41,9 +40,7 @@ impl Tables<'_> {
             // The fields of an unknown connector can't be judged.
             let Some(_) = connector else { continue };
             let options = self.file_source(&mut fields);
-            let remedy = "remove it; timers and watermarks come with it";
-            fields.later("watermark_generator", remedy);
-            fields.later("event_time", remedy);
+            fields.later("event_time", "remove it, and let a map give event times");
             fields.finish();
             if let Some(options) = options {
                 sources.insert(name.value, options);
@@ -68,10 +65,26 @@ impl Tables<'_> {
                 size.value as usize
             });
         let parallel = fields.number("parallel_partitions", 1..=SOURCE_PARTITIONS_MAX as u64);
+        let follow = fields.switch("follow").is_some_and(|follow| follow.value);
+        let watermarks = self.watermarks(fields);
         let (files, format) = (files?, format?.value);
+        let mut parallel = parallel.map(|parallel| parallel.value as usize);
+        if follow {
+            // One that is followed never passes its turn on.
+            let all = files.len();
+            if parallel.is_some_and(|parallel| parallel < all) {
+                let message = format!(
+                    "{} follows {all} files and reads fewer at once: the others would never be begun",
+                    fields.what
+                );
+                let remedy = format!("write {all} or more, or remove it");
+                (self.report).error(fields.line_of("parallel_partitions"), message, remedy);
+            }
+            parallel = Some(all);
+        }
         let partition = |(path, written_path)| {
             SourceConnector::File(FileSourceOptions {
-                follow: false,
+                follow,
                 path,
                 written_path,
                 format,
@@ -79,9 +92,9 @@ impl Tables<'_> {
             })
         };
         Some(SourceOptions {
-            watermarks: WatermarkOptions::default(),
             partitions: files.into_iter().map(partition).collect(),
-            parallel_partitions: parallel.map(|parallel| parallel.value as usize),
+            parallel_partitions: parallel,
+            watermarks,
             line: fields.line,
         })
     }

@@ -173,6 +173,37 @@ impl<'a> Fields<'a> {
         self.within(key, line, &text, Some(duration), range, bounds)
     }
 
+    /// A number in `range`, with or without a decimal point.
+    pub(super) fn decimal(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<f64>,
+    ) -> Option<Located<f64>> {
+        let (line, value) = self.value(key)?;
+        let (written, number) = match value {
+            DeValue::Float(float) => (float.to_string(), float.as_str().parse().ok()),
+            DeValue::Integer(integer) => (integer.to_string(), integer.as_str().parse().ok()),
+            other => {
+                let remedy = "write it without quotes, as in 0.5";
+                return self.wrong_type(key, line, other, "a number", remedy);
+            }
+        };
+        let bounds = (range.start().to_string(), range.end().to_string());
+        self.within(key, line, &written, number, &range, bounds)
+    }
+
+    /// `true` or `false`.
+    pub(super) fn switch(&mut self, key: &'static str) -> Option<Located<bool>> {
+        let (line, value) = self.value(key)?;
+        match value {
+            DeValue::Boolean(value) => Some(Located {
+                value: *value,
+                line,
+            }),
+            other => self.wrong_type(key, line, other, "true or false", "write it without quotes"),
+        }
+    }
+
     /// One of some words. Those in `later` are for a later release.
     pub(super) fn choice<T: Copy>(
         &mut self,
@@ -248,26 +279,11 @@ impl<'a> Fields<'a> {
         key: &'static str,
         noun: &str,
     ) -> Vec<(Located<String>, &'a DeValue<'a>)> {
-        let Some((line, value)) = self.value(key) else {
-            return Vec::new();
-        };
-        let DeValue::Table(table) = value else {
-            let remedy = format!("write [{key}] and what belongs to it below");
-            let _: Option<()> = self.wrong_type(key, line, value, "a table", &remedy);
-            return Vec::new();
-        };
-        let named = |(name, value): (&Spanned<_>, &'a Spanned<DeValue<'a>>)| {
-            let name = Located {
-                value: String::from(name.get_ref() as &str),
-                line: self.report.line_at(name.span().start),
-            };
-            check_name(self.report, noun, &name);
-            (name, value.get_ref())
-        };
-        table
-            .iter()
-            .map(|(name, value)| named((name, value)))
-            .collect()
+        let named = self.entries(key);
+        for (name, _) in &named {
+            check_name(self.report, noun, name);
+        }
+        named
     }
 
     /// [`Fields::named`] where each value is a table.
@@ -276,29 +292,67 @@ impl<'a> Fields<'a> {
         key: &'static str,
         noun: &str,
     ) -> Vec<(Located<String>, Fields<'a>)> {
-        let report = self.report;
-        let table_of = |(name, value): (Located<String>, &'a DeValue<'a>)| match value {
+        let named = self.named(key, noun).into_iter();
+        let tables = named.filter_map(|entry| self.table_of(key, noun, entry));
+        tables.collect()
+    }
+
+    /// [`Fields::named_tables`] whose names others have given: they may be any.
+    pub(super) fn tables_of_others(
+        &mut self,
+        key: &'static str,
+        noun: &str,
+    ) -> Vec<(Located<String>, Fields<'a>)> {
+        let named = self.entries(key).into_iter();
+        let tables = named.filter_map(|entry| self.table_of(key, noun, entry));
+        tables.collect()
+    }
+
+    fn entries(&mut self, key: &'static str) -> Vec<(Located<String>, &'a DeValue<'a>)> {
+        let Some((line, value)) = self.value(key) else {
+            return Vec::new();
+        };
+        let DeValue::Table(table) = value else {
+            let remedy = format!("write [{key}] and what belongs to it below");
+            let _: Option<()> = self.wrong_type(key, line, value, "a table", &remedy);
+            return Vec::new();
+        };
+        let entry = |(name, value): (&Spanned<_>, &'a Spanned<DeValue<'a>>)| {
+            let name = Located {
+                value: String::from(name.get_ref() as &str),
+                line: self.report.line_at(name.span().start),
+            };
+            (name, value.get_ref())
+        };
+        table
+            .iter()
+            .map(|(name, value)| entry((name, value)))
+            .collect()
+    }
+
+    fn table_of(
+        &self,
+        key: &str,
+        noun: &str,
+        (name, value): (Located<String>, &'a DeValue<'a>),
+    ) -> Option<(Located<String>, Fields<'a>)> {
+        match value {
             DeValue::Table(table) => {
                 let what = format!("{noun} {}", name.value);
-                let fields = Fields::new(report, what, name.line, table);
+                let fields = Fields::new(self.report, what, name.line, table);
                 Some((name, fields))
             }
             other => {
-                let found = other.type_str();
                 let message = format!(
                     "{noun} {} is {}, not a table",
                     name.value,
-                    with_article(found)
+                    with_article(other.type_str())
                 );
                 let remedy = format!("write [{key}.{}] and its fields below", name.value);
-                report.error(name.line, message, remedy);
+                self.report.error(name.line, message, remedy);
                 None
             }
-        };
-        self.named(key, noun)
-            .into_iter()
-            .filter_map(table_of)
-            .collect()
+        }
     }
 
     /// Refuses a field that a later release will act on.
@@ -330,7 +384,9 @@ impl<'a> Fields<'a> {
     }
 
     fn value(&mut self, key: &'static str) -> Option<(usize, &'a DeValue<'a>)> {
-        self.known.push(key);
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
         let value = self.table.get(key)?;
         Some((self.line_of(key), value.get_ref()))
     }

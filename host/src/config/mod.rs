@@ -12,6 +12,7 @@ mod fields;
 mod graph;
 mod report;
 mod tables;
+mod time;
 mod units;
 
 use std::fmt;

@@ -1,6 +1,6 @@
 //! The tables of a pipeline file, one function each: which fields there are, their ranges and
-//! defaults. Those of sources and sinks are in `connectors.rs`; how the named things hang together
-//! is checked in `graph.rs`.
+//! defaults. Those of sources and sinks are in `connectors.rs`, those that tell of time in `time.rs`;
+//! how the named things hang together is checked in `graph.rs`.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -147,13 +147,15 @@ impl Tables<'_> {
         let outputs = fields.texts("outputs").map(|streams| streams.value);
         let remedy = "write outputs = [...], the streams that it writes, or [] for none";
         let outputs = fields.require("outputs", outputs, remedy);
+        let time = self.time_options(&mut fields, kind, inputs.as_deref());
+        let written = outputs.iter().flatten().chain(&time.late_output).cloned();
         self.graph.nodes.push(Node {
             kind: NodeKind::Computation,
             what: fields.what.clone(),
             line: fields.line,
             component: component.clone(),
             inputs: inputs.clone(),
-            outputs: outputs.clone(),
+            outputs: outputs.is_some().then(|| written.collect()),
         });
         let partitions = self.partitions(&mut fields, kind);
         let parameters = self.parameters(&mut fields);
@@ -183,9 +185,9 @@ impl Tables<'_> {
             outputs: values(outputs?),
             partitions,
             stream_delays,
-            late_output: None,
-            allowed_lateness: BTreeMap::new(),
-            state_ttls: BTreeMap::new(),
+            late_output: time.late_output.map(|stream| stream.value),
+            allowed_lateness: time.allowed_lateness,
+            state_ttls: time.state_ttls,
             parameters: parameters?,
             grants,
             limits,
@@ -244,8 +246,18 @@ impl Tables<'_> {
         }
         let delays = ordering.named_durations("stream_delays", "stream", &DELAYS);
         ordering.finish();
+        self.of_inputs(&what, delays, inputs)
+    }
+
+    /// What is said of streams, each of which has to be an input of the computation.
+    pub(super) fn of_inputs(
+        &self,
+        what: &str,
+        durations: Vec<(Located<String>, Duration)>,
+        inputs: Option<&[Located<String>]>,
+    ) -> BTreeMap<String, Duration> {
         let mut read = BTreeMap::new();
-        for (stream, delay) in delays {
+        for (stream, duration) in durations {
             let is_input = |input: &Located<String>| input.value == stream.value;
             if inputs.is_some_and(|inputs| !inputs.iter().any(is_input)) {
                 self.report.error(
@@ -254,7 +266,7 @@ impl Tables<'_> {
                     "name one of its inputs",
                 );
             }
-            read.insert(stream.value, delay);
+            read.insert(stream.value, duration);
         }
         read
     }

@@ -6,8 +6,9 @@ use crate::config::{PIPELINE_FILE_BYTES_MAX, load};
 use crate::types::batch::ComputationKind;
 use crate::types::finding::Finding;
 use crate::types::pipeline::{
-    CallLimits, ClockGrant, EpochLimits, FileSourceOptions, Grants, InstancePolicy, LaneLimits,
-    Pipeline, RandomGrant, RecordFormat, SinkConnector, SourceConnector,
+    AllIdle, CallLimits, ClockGrant, EpochLimits, FileSourceOptions, Grants, IdleOptions,
+    InstancePolicy, LaneLimits, Pipeline, RandomGrant, RecordFormat, SinkConnector,
+    SourceConnector, StateTtl, UnreadPartitions, WatermarkOptions,
 };
 
 /// A pipeline file without a finding. Tests change one thing in it.
@@ -110,11 +111,13 @@ fn a_short_file_gets_the_documented_defaults() {
     assert_eq!(pipeline.components["parse"].line, 3);
     let departures = &pipeline.sources["departures"];
     assert_eq!(departures.parallel_partitions, None);
+    assert_eq!(departures.watermarks, WatermarkOptions::default());
     let [SourceConnector::File(source)] = &departures.partitions[..] else {
         panic!("a path is one partition");
     };
     assert_eq!(source.format, RecordFormat::Lines);
     assert_eq!(source.written_path, "flights.csv");
+    assert!(!source.follow);
     assert_eq!(
         source.max_record_bytes,
         FileSourceOptions::RECORD_BYTES_MAX_DEFAULT
@@ -125,6 +128,8 @@ fn a_short_file_gets_the_documented_defaults() {
     assert_eq!(delays.grants, Grants::default());
     assert_eq!(delays.limits, CallLimits::default());
     assert_eq!(delays.instance, InstancePolicy::Fresh);
+    assert_eq!(delays.late_output, None);
+    assert!(delays.allowed_lateness.is_empty() && delays.state_ttls.is_empty());
     assert_eq!(
         (delays.line, delays.lines.component, delays.lines.inputs),
         (14, 15, 17)
@@ -140,7 +145,11 @@ fn everything_that_may_be_written_is_read() {
     let text = VALID
         .replace(
             "format = \"lines\"",
-            "format = \"jsonl\"\nmax_record_bytes = \"2KiB\"\nparallel_partitions = 3",
+            r#"format = "jsonl"
+max_record_bytes = "2KiB"
+parallel_partitions = 3
+follow = true
+watermark_generator = { out_of_orderness_bound = "0s", records_per_watermark = 1, future_limit = "2d", idle_partitions = { duration = "5m", max_ratio = 1 }, all_idle = { advance_after = "10m" }, unread_partitions = "leave_out", drift_bound = "20m" }"#,
         )
         .replace(
             "outputs = [\"statistics\"]",
@@ -151,17 +160,34 @@ grants = { random = "seeded", clock = "frozen", directories = [] }
 limits = { fuel = 1_000, memory = "1MiB", deadline = "250ms", output = "2KiB", log = "3B" }
 instance = "reuse"
 input_ordering = { stream_delays = { legs = "5s" } }
+late_output = "late"
+allowed_lateness = { legs = "1h" }
+states = { "Totals of day" = { ttl = "7d" } }
 on_failure = "fail"
 processing_mode = "at_least_once_consistent""#,
         )
         + "[epoch]\nmax_rows_per_epoch = 8\nmax_bytes_per_epoch = \"1MiB\"\n\
            [lanes]\nmax_bytes = \"3KiB\"\nchannel_bytes = \"0B\"\n\
-           [sinks.screen]\ntype = \"stdout\"\ninputs = [\"legs\"]\n";
+           [sinks.screen]\ntype = \"stdout\"\ninputs = [\"legs\", \"late\"]\n";
     let (pipeline, warnings) = findings_of(&text);
     assert_eq!(warnings, [""; 0]);
     let pipeline = pipeline.unwrap();
     let departures = &pipeline.sources["departures"];
-    assert_eq!(departures.parallel_partitions, Some(3));
+    // There is one file, and a file that is followed has its turn from the beginning.
+    assert_eq!(departures.parallel_partitions, Some(1));
+    let watermarks = WatermarkOptions {
+        out_of_orderness_bound: Duration::ZERO,
+        records_per_watermark: 1,
+        future_limit: Duration::from_secs(2 * 86_400),
+        idle_partitions: Some(IdleOptions {
+            duration: Duration::from_secs(300),
+            max_ratio: 1.0,
+        }),
+        all_idle: AllIdle::AdvanceAfter(Duration::from_secs(600)),
+        unread_partitions: UnreadPartitions::LeaveOut,
+        drift_bound: Some(Duration::from_secs(1_200)),
+    };
+    assert_eq!(departures.watermarks, watermarks);
     let [SourceConnector::File(source)] = &departures.partitions[..] else {
         panic!("a path is one partition");
     };
@@ -169,6 +195,7 @@ processing_mode = "at_least_once_consistent""#,
         (source.format, source.max_record_bytes),
         (RecordFormat::Jsonl, 2_048)
     );
+    assert!(source.follow);
     let delays = &pipeline.computations["delays"];
     assert_eq!(
         delays.parameters,
@@ -198,6 +225,13 @@ processing_mode = "at_least_once_consistent""#,
         (3_072, 0)
     );
     assert_eq!(delays.stream_delays["legs"], Duration::from_secs(5));
+    assert_eq!(delays.late_output.as_deref(), Some("late"));
+    assert_eq!(delays.allowed_lateness["legs"], Duration::from_secs(3_600));
+    let ttl = StateTtl {
+        ttl: Duration::from_secs(7 * 86_400),
+        line: 31,
+    };
+    assert_eq!(delays.state_ttls["Totals of day"], ttl);
     assert!(matches!(
         pipeline.sinks["screen"].connector,
         SinkConnector::Stdout
@@ -382,7 +416,7 @@ fn wrong_fields_and_types() {
         "format = \"lines\"\nencoding = \"latin1\"",
         &["9: unknown field \"encoding\" in source departures; \
            remove it; known here: type, path, paths, format, \
-           max_record_bytes, parallel_partitions"],
+           max_record_bytes, parallel_partitions, follow, watermark_generator"],
     );
     check(
         "name = \"flights\"",
@@ -613,11 +647,9 @@ fn granted_directories_have_to_be_there() {
 fn what_comes_in_later_releases_is_refused_in_a_clear_word() {
     check(
         "format = \"lines\"",
-        "format = \"lines\"\nwatermark_generator = { out_of_orderness_bound = \"1m\" }",
-        &[
-            "9: watermark_generator of source departures is not supported yet; \
-           remove it; timers and watermarks come with it",
-        ],
+        "format = \"lines\"\nevent_time = { column = 3 }",
+        &["9: event_time of source departures is not supported yet; \
+           remove it, and let a map give event times"],
     );
     check(
         "name = \"flights\"",
@@ -680,6 +712,186 @@ fn delays_are_for_inputs_of_transforms() {
         &[
             "14: computation parse is a map and takes messages in the order of what feeds it; \
            remove input_ordering",
+        ],
+    );
+}
+
+#[test]
+fn watermarks_are_made_as_one_of_the_documented_ways() {
+    let generator = |generator: &str, findings: &[&str]| {
+        let findings: Vec<String> = findings.iter().map(|it| format!("9: {it}")).collect();
+        check(
+            "format = \"lines\"",
+            &format!("format = \"lines\"\nwatermark_generator = {{ {generator} }}"),
+            &findings.iter().map(String::as_str).collect::<Vec<_>>(),
+        );
+    };
+    generator("", &[]);
+    generator("all_idle = \"hold\"", &[]);
+    generator("idle_partitions = { max_ratio = 0.25 }", &[]);
+    let of = "watermark_generator of source departures";
+    generator(
+        "out_of_orderness_bound = 60",
+        &[&format!(
+            "out_of_orderness_bound of {of} must be a duration, not an integer; \
+             write a whole number and a unit, ms, s, m, h or d, as in \"250ms\""
+        )],
+    );
+    generator(
+        "records_per_watermark = 0, drift_bound = \"0ms\", future_limit = \"36501d\"",
+        &[
+            &format!("records_per_watermark = 0 of {of} is out of range; write 1 to 1000000"),
+            &format!("future_limit = 36501d of {of} is out of range; write 0ms to 36500d"),
+            &format!("drift_bound = 0ms of {of} is out of range; write 1ms to 36500d"),
+        ],
+    );
+    generator(
+        "idle_partitions = { max_ratio = 1.5, durations = \"1m\" }",
+        &[
+            &format!("max_ratio = 1.5 of idle_partitions of {of} is out of range; write 0 to 1"),
+            &format!(
+                "unknown field \"durations\" in idle_partitions of {of}; did you mean \"duration\"?"
+            ),
+        ],
+    );
+    generator(
+        "idle_partitions = { max_ratio = nan }",
+        &[&format!(
+            "max_ratio = nan of idle_partitions of {of} is out of range; write 0 to 1"
+        )],
+    );
+    generator(
+        "idle_partitions = { max_ratio = \"1\" }",
+        &[&format!(
+            "max_ratio of idle_partitions of {of} must be a number, not a string; \
+             write it without quotes, as in 0.5"
+        )],
+    );
+    let forms = "write all_idle = \"hold\" or all_idle = { advance_after = \"10m\" }";
+    generator(
+        "all_idle = \"advance\"",
+        &[&format!(
+            "all_idle of {of} is neither of its forms; {forms}"
+        )],
+    );
+    generator(
+        "all_idle = {}",
+        &[&format!(
+            "all_idle of {of} has no advance_after; write all_idle = {{ advance_after = \"10m\" }}"
+        )],
+    );
+    generator(
+        "unread_partitions = \"leaveout\"",
+        &[&format!(
+            "unread_partitions = \"leaveout\" of {of} is unknown; did you mean \"leave_out\"?"
+        )],
+    );
+    generator(
+        "idle = 1",
+        &[&format!(
+            "unknown field \"idle\" in {of}; remove it; known here: out_of_orderness_bound, \
+             records_per_watermark, future_limit, idle_partitions, all_idle, unread_partitions, \
+             drift_bound"
+        )],
+    );
+}
+
+#[test]
+fn files_that_are_followed_are_all_read_at_once() {
+    let files = "paths = [\"flights.csv\", \"parse.wasm\"]\nfollow = true";
+    let (pipeline, _) = findings_of(&VALID.replace("path = \"flights.csv\"", files));
+    let departures = &pipeline.unwrap().sources["departures"];
+    assert_eq!(departures.parallel_partitions, Some(2));
+    check(
+        "path = \"flights.csv\"",
+        &format!("{files}\nparallel_partitions = 1"),
+        &[
+            "9: source departures follows 2 files and reads fewer at once: the others would never \
+           be begun; write 2 or more, or remove it",
+        ],
+    );
+    check(
+        "path = \"flights.csv\"",
+        "path = \"flights.csv\"\nfollow = \"yes\"",
+        &[
+            "8: follow of source departures must be true or false, not a string; write it without quotes",
+        ],
+    );
+}
+
+#[test]
+fn late_messages_have_a_stream_as_any_other() {
+    check_transform_with(
+        "late_output = \"late\"",
+        &[
+            "19: warning: nobody reads stream late, so its messages are dropped; \
+           add \"late\" to the inputs of a sink if they are wanted",
+        ],
+    );
+    check_transform_with(
+        "late_output = \"legs\"",
+        &[
+            "19: computation delays writes stream legs, which computation parse already writes; \
+           a stream has one writer: rename one of them",
+        ],
+    );
+    check_transform_with(
+        "late_output = \"statistics\"",
+        &["19: computation delays writes stream statistics twice; name each stream once"],
+    );
+    check_transform_with(
+        "late_output = \"Late\"",
+        &[
+            "19: stream name \"Late\" is not allowed; use 1 to 64 of a-z, 0-9, \"_\" and \"-\"",
+            "19: warning: nobody reads stream Late, so its messages are dropped; \
+             add \"Late\" to the inputs of a sink if they are wanted",
+        ],
+    );
+    // The transform would feed itself what comes too late for it.
+    check(
+        "inputs = [\"legs\"]",
+        "late_output = \"late\"\ninputs = [\"legs\", \"late\"]",
+        &[
+            "14: computations feed each other in a circle: delays -> delays; \
+           remove one of these streams from the inputs that it closes",
+        ],
+    );
+}
+
+#[test]
+fn lateness_is_allowed_for_inputs_and_states_grow_old_after_a_time() {
+    check_transform_with(
+        "allowed_lateness = { leg = \"1h\", legs = \"1 h\" }",
+        &[
+            "19: legs = \"1 h\" of computation delays is not a duration; \
+             write a whole number and a unit, ms, s, m, h or d, as in \"250ms\"",
+            "19: computation delays does not read stream leg; name one of its inputs",
+        ],
+    );
+    check_transform_with(
+        "[computations.delays.states]\ntotals = 7\nlast = {}\nold = { ttl = \"0s\", tll = \"1d\" }",
+        &[
+            "20: state totals is an integer, not a table; write [states.totals] and its fields below",
+            "21: state last of computation delays has no ttl; write ttl = \"7d\", or remove the state here",
+            "22: ttl = 0s of state old of computation delays is out of range; write 1ms to 36500d",
+            "22: unknown field \"tll\" in state old of computation delays; did you mean \"ttl\"?",
+        ],
+    );
+}
+
+#[test]
+fn a_map_makes_nothing_of_time() {
+    let finding = |line: usize, key: &str| {
+        format!(
+            "{line}: computation parse is a map and makes nothing of time; remove {key}, or make it a transform"
+        )
+    };
+    check_map_with(
+        "late_output = \"late\"\nallowed_lateness = { departures = \"1h\" }\nstates = { a = { ttl = \"1d\" } }",
+        &[
+            &finding(14, "late_output"),
+            &finding(15, "allowed_lateness"),
+            &finding(16, "states"),
         ],
     );
 }

@@ -87,7 +87,7 @@ pub fn admit(pipeline: &Pipeline, runtime: &Arc<GuestRuntime>) -> Result<Admissi
             Ok(mut computation) => {
                 let description = computation.description().clone();
                 check_place(pipeline, name, options, &description, &mut findings);
-                check_timers(pipeline, name, options, &description, &mut findings);
+                check_states(pipeline, name, options, &description, &mut findings);
                 check_parameters(pipeline, options, &mut computation, &mut findings);
                 let admitted = AdmittedComputation {
                     component: component.clone(),
@@ -206,30 +206,32 @@ fn check_sources(pipeline: &Pipeline, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Nothing sets or fires timers yet: a computation that counts on them would wait for ever.
-fn check_timers(
+/// Whether the component has the states that are told to grow old.
+fn check_states(
     pipeline: &Pipeline,
     name: &str,
     options: &ComputationOptions,
     description: &Description,
     findings: &mut Vec<Finding>,
 ) {
-    if description.timers.is_empty() {
-        return;
-    }
-    let timers: Vec<&str> = (description.timers.iter())
-        .map(|timer| timer.name.as_str())
+    let declared: Vec<&str> = (description.states.iter())
+        .map(|state| state.name.as_str())
         .collect();
-    let timers = timers.join(", ");
-    findings.push(Finding::error(
-        &pipeline.file,
-        options.lines.component,
-        format!(
-            "computation {name}: its component declares timers ({timers}); timers come in a later \
-             release"
-        ),
-        "name a component without timers",
-    ));
+    for (state, ttl) in &options.state_ttls {
+        if declared.contains(&state.as_str()) {
+            continue;
+        }
+        let remedy = match declared.is_empty() {
+            true => "remove it: the component has no states".to_owned(),
+            false => format!("the component declares {}", declared.join(", ")),
+        };
+        findings.push(Finding::error(
+            &pipeline.file,
+            ttl.line,
+            format!("computation {name}: its component has no state {state}"),
+            remedy,
+        ));
+    }
 }
 
 /// Calls the computation with an empty batch, which has no effects: a component reads its

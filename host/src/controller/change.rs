@@ -1,12 +1,13 @@
 //! What differs between the last run of a pipeline and the one that is about to begin.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
 
 use crate::controller::registry::Intent;
 use crate::controller::registry::rows::{KnownComputation, KnownNodes, NodeRow};
-use crate::types::batch::ComputationKind;
+use crate::types::batch::{ComputationKind, TimeDomain};
 
 /// One difference between the last run and this one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -53,6 +54,7 @@ pub(super) fn changes(known: &KnownNodes, intent: &Intent) -> Vec<Change> {
         found.compare(of("component"), &was.digest, &now.digest);
         found.compare(of("parameters"), &was.parameters, &now.parameters);
         found.compare(of("inputs"), &was.inputs.join(", "), &now.inputs.join(", "));
+        found.compare(of("timers"), &shown(&was.timers), &shown(&now.timers));
     }
     for (name, row) in &known.sinks {
         let node = format!("sink {name}");
@@ -61,6 +63,16 @@ pub(super) fn changes(known: &KnownNodes, intent: &Intent) -> Vec<Change> {
         }
     }
     found.changes
+}
+
+/// Timer streams with their clocks, for people.
+fn shown(timers: &BTreeMap<String, TimeDomain>) -> String {
+    let timer = |(name, domain): (&String, &TimeDomain)| format!("{name} ({})", domain.name());
+    let timers: Vec<String> = timers.iter().map(timer).collect();
+    match timers.is_empty() {
+        true => "none".to_owned(),
+        false => timers.join(", "),
+    }
 }
 
 /// States whose encoding has another version than their stored values.

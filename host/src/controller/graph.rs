@@ -53,7 +53,7 @@ pub fn job_shapes(pipeline: &Pipeline) -> Vec<JobShape> {
         .iter()
         .filter(|(_, options)| options.kind == ComputationKind::Transform)
         .map(|(name, options)| {
-            let streams = options.outputs.clone();
+            let streams = options.streams_written().cloned().collect();
             shape(pipeline, JobHead::Transform(name.clone()), streams)
         });
     sources.chain(transforms).collect()
@@ -120,7 +120,7 @@ pub fn transforms_reading<'a>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::path::PathBuf;
 
     use super::*;
@@ -159,8 +159,9 @@ mod tests {
         }
     }
 
-    /// source s ▸ a ▸ b ▸ (x, y); transform t reads x and y, map z is chained behind it.
-    fn pipeline() -> Pipeline {
+    /// source s ▸ a ▸ b ▸ (x, y); transform t reads x and y, map z is chained behind it, map l behind its
+    /// late messages.
+    pub(in crate::controller) fn pipeline() -> Pipeline {
         use ComputationKind::{Map, Transform};
         let source = SourceOptions {
             partitions: vec![SourceConnector::File(FileSourceOptions {
@@ -174,11 +175,16 @@ mod tests {
             watermarks: WatermarkOptions::default(),
             line: 1,
         };
+        let t = ComputationOptions {
+            late_output: Some("late".to_owned()),
+            ..computation(Transform, &["x", "y"], &["t_out"])
+        };
         let computations = [
+            ("l", computation(Map, &["late"], &["l_out"])),
             ("z", computation(Map, &["t_out"], &["z_out"])),
             ("b", computation(Map, &["a_out", "s"], &["x", "y"])),
             ("a", computation(Map, &["s"], &["a_out"])),
-            ("t", computation(Transform, &["x", "y"], &["t_out"])),
+            ("t", t),
         ];
         Pipeline {
             name: "p".to_owned(),
@@ -204,8 +210,8 @@ mod tests {
         assert_eq!(shapes[0].maps, ["a", "b"]);
         assert_eq!(shapes[0].streams, ["s", "a_out", "x", "y"]);
         assert_eq!(shapes[1].head, JobHead::Transform("t".to_owned()));
-        assert_eq!(shapes[1].maps, ["z"]);
-        assert_eq!(shapes[1].streams, ["t_out", "z_out"]);
+        assert_eq!(shapes[1].maps, ["l", "z"]);
+        assert_eq!(shapes[1].streams, ["t_out", "late", "z_out", "l_out"]);
     }
 
     #[test]

@@ -35,14 +35,14 @@ use crate::controller::change::{Change, lines};
 use crate::controller::layout_mover::{LayoutMove, LayoutMoveError, LayoutMover};
 use crate::controller::placement::{PlacementError, Planner};
 use crate::controller::registry::{
-    ComputationIntent, Intent, Registration, RegistryError, SinkIntent, SourceIntent,
+    ComputationIntent, Intent, Registration, RegistryError, RunInProgress, SinkIntent, SourceIntent,
 };
 use crate::controller::source_lists::compare_lists;
 use crate::controller::sources::open_sources;
 use crate::guest::GuestRuntime;
 use crate::source;
 use crate::storage::{Storage, StorageError, leases};
-use crate::types::batch::ComputationKind;
+use crate::types::batch::{ComputationKind, Description};
 use crate::types::pipeline::{Pipeline, SinkConnector, SinkOptions, SourceOptions};
 use crate::worker::Worker;
 use crate::worker::progress::RunProgress;
@@ -55,6 +55,8 @@ pub struct Controller {
     pub progress: RunProgress,
     /// What has changed since the last run, and was accepted.
     pub accepted_changes: Vec<Change>,
+    /// The run that its jobs belong to.
+    pub run: RunInProgress,
 }
 
 /// A pipeline could not be brought to run.
@@ -142,15 +144,18 @@ impl Controller {
         registration.commit(&**storage)?;
         tracing::debug!(
             deployment = registration.deployment(),
+            run = registration.run(),
             "pipeline registered"
         );
         mover.carry_out()?;
         let plans = planner.plan(sources)?;
         let progress = RunProgress::default();
         Ok(Controller {
-            worker: Worker::open(plans, storage, &progress, clock, pipeline.lanes)?,
+            worker: Worker::open(plans, storage, &progress, clock, pipeline.lanes)
+                .map_err(PlacementError::Timers)?,
             progress,
             accepted_changes: changes,
+            run: registration.run_in_progress(),
         })
     }
 }
@@ -160,11 +165,11 @@ fn intent(pipeline: &Pipeline, admission: &Admission) -> Intent {
     let mut streams: Vec<String> = pipeline.sources.keys().cloned().collect();
     let mut computations = BTreeMap::new();
     for (name, options) in &pipeline.computations {
-        streams.extend(options.outputs.iter().cloned());
+        streams.extend(options.streams_written().cloned());
         let admitted = &admission.computations[name];
         let mut inputs = options.inputs.clone();
         inputs.sort();
-        let states = &admitted.description.states;
+        let Description { states, timers, .. } = &admitted.description;
         let intent = ComputationIntent {
             kind: options.kind,
             digest: admitted.component.digest(),
@@ -173,6 +178,10 @@ fn intent(pipeline: &Pipeline, admission: &Admission) -> Intent {
             states: states
                 .iter()
                 .map(|state| (state.name.clone(), state.version))
+                .collect(),
+            timers: timers
+                .iter()
+                .map(|timer| (timer.name.clone(), timer.time))
                 .collect(),
             partition_count: match options.kind {
                 ComputationKind::Map => 0,

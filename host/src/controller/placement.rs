@@ -19,8 +19,9 @@ use crate::types::pipeline::{Pipeline, SinkConnector};
 use crate::worker::plan::{
     InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, TimePlan,
 };
+use crate::worker::timers::TimersError;
 
-/// A job could not be planned.
+/// A job could not be planned or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum PlacementError {
     /// A source can't be opened, or is not the one that was read before.
@@ -34,6 +35,9 @@ pub enum PlacementError {
         /// Why.
         source: Box<GuestError>,
     },
+    /// Timers are pending that a component no longer declares, or the store failed where they lie.
+    #[error(transparent)]
+    Timers(#[from] TimersError),
     /// Messages wait in a lane that the graph no longer has.
     #[error(
         "messages of stream {stream} of pipeline {pipeline} wait in lane {lane}, which the pipeline no longer has; run it as it was to its end, then change it"
@@ -175,10 +179,11 @@ impl<'a> Planner<'a> {
         input: InputPlan,
     ) -> Result<JobPlan, PlacementError> {
         let wiring = &self.wiring;
-        let transform = match &shape.head {
-            JobHead::Source(_) => None,
+        let (transform, time) = match &shape.head {
+            JobHead::Source(_) => (None, TimePlan::default()),
             JobHead::Transform(name) => {
-                Some(self.node(name, wiring.transform_places(shape, name))?)
+                let node = self.node(name, wiring.transform_places(shape, name))?;
+                (Some(node), wiring.time(shape, name))
             }
         };
         let mut maps = Vec::with_capacity(shape.maps.len());
@@ -199,7 +204,7 @@ impl<'a> Planner<'a> {
             memory: self.memory,
             input,
             transform,
-            time: TimePlan::default(),
+            time,
             maps,
             streams: wiring.streams_written(shape),
             sinks,

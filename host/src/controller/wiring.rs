@@ -5,14 +5,15 @@
 //! the components declare and from the numbers of the registration alone.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::controller::graph::{JobHead, JobShape, job_shapes, transforms_reading};
 use crate::controller::registry::Registration;
 use crate::controller::retiring::RetiringWriters;
-use crate::types::batch::Description;
+use crate::types::batch::{Description, Timestamp};
 use crate::types::ids::{LaneId, PartitionId};
 use crate::types::pipeline::Pipeline;
-use crate::worker::plan::{LanePlan, StreamPlan};
+use crate::worker::plan::{LanePlan, StreamPlan, TimePlan};
 
 /// What each computation of a pipeline declares, by its name.
 pub type Descriptions<'a> = BTreeMap<&'a str, &'a Description>;
@@ -166,6 +167,24 @@ impl<'a> Wiring<'a> {
         }
     }
 
+    /// What a transform makes of time: lateness in the order of the declared inputs, times to live in
+    /// that of the declared states.
+    pub fn time(&self, shape: &JobShape, name: &str) -> TimePlan {
+        let options = &self.pipeline.computations[name];
+        let description = self.descriptions[name];
+        let lateness = |input| options.allowed_lateness.get(input).copied();
+        let ttl = |state: &str| options.state_ttls.get(state).map(|of| of.ttl);
+        TimePlan {
+            allowed_lateness: (description.inputs.iter())
+                .map(|input| lateness(input).map_or(0, milliseconds))
+                .collect(),
+            late_output: (options.late_output.as_ref()).and_then(|stream| shape.place_of(stream)),
+            state_ttls: (description.states.iter())
+                .map(|state| ttl(&state.name).map(milliseconds))
+                .collect(),
+        }
+    }
+
     /// The place of one of a shape's maps. Streams are found by the names that the component
     /// declares; inputs that other jobs feed stay silent in this chain.
     pub fn map_places(&self, shape: &JobShape, name: &str) -> NodePlaces {
@@ -183,5 +202,55 @@ impl<'a> Wiring<'a> {
         };
         let outputs = self.descriptions[name].outputs.iter();
         outputs.map(place).collect()
+    }
+}
+
+/// What a pipeline file may say in a unit of time is far less than fits.
+fn milliseconds(duration: Duration) -> Timestamp {
+    Timestamp::try_from(duration.as_millis()).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::graph::tests::pipeline;
+    use crate::controller::registry::Intent;
+    use crate::storage::memory::MemoryStorage;
+    use crate::types::batch::{ComputationKind, StateDeclaration};
+    use crate::types::pipeline::StateTtl;
+
+    /// Inputs and states stand in the pipeline file in another order than in the component.
+    #[test]
+    fn what_a_transform_makes_of_time_stands_in_the_order_of_its_declarations() {
+        let mut pipeline = pipeline();
+        let options = pipeline.computations.get_mut("t").unwrap();
+        options
+            .allowed_lateness
+            .insert("x".to_owned(), Duration::from_secs(3_600));
+        let ttl = Duration::from_secs(7);
+        (options.state_ttls).insert("totals".to_owned(), StateTtl { ttl, line: 1 });
+        let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+        let state = |name: &str| StateDeclaration {
+            name: name.to_owned(),
+            version: 1,
+            format: "json".to_owned(),
+        };
+        let description = Description {
+            kind: ComputationKind::Transform,
+            inputs: names(["y", "x"]),
+            outputs: vec!["t_out".to_owned()],
+            states: vec![state("last"), state("totals")],
+            timers: Vec::new(),
+        };
+        let storage = MemoryStorage::default();
+        let registration = Registration::draft(&storage, "p", &Intent::default()).unwrap();
+        let wiring = Wiring::new(&pipeline, [("t", &description)].into(), &registration);
+        let time = wiring.time(&wiring.shapes()[1], "t");
+        assert_eq!(time.allowed_lateness, [0, 3_600_000]);
+        assert_eq!(time.late_output, Some(1));
+        assert_eq!(time.state_ttls, [None, Some(7_000)]);
+        // The component's outputs do not count it.
+        let places = wiring.transform_places(&wiring.shapes()[1], "t");
+        assert_eq!(places.outputs, [0]);
     }
 }

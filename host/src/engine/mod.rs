@@ -9,6 +9,7 @@
 //!
 //! - [`call`]: how messages become the batch of a guest call.
 //! - [`epoch`]: what an epoch collects, and when it is full.
+//! - [`firing`]: which due timers may fire in one call.
 //! - [`generator`]: the watermarks of a source's partition.
 //! - [`hot_keys`]: which keys a partition's input mostly consists of.
 //! - [`merge`]: the order in which messages of several lanes are taken.
@@ -21,6 +22,7 @@
 
 pub mod call;
 pub mod epoch;
+pub mod firing;
 pub mod generator;
 pub mod hot_keys;
 pub mod lane;

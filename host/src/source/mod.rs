@@ -55,7 +55,9 @@ pub fn open(
 ) -> Result<Box<dyn Source>, SourceError> {
     match connector {
         SourceConnector::File(options) => {
-            let finished = position.map(|position| FinishedFile::find(options, position));
+            // A file that is followed is never at an end.
+            let finished = position.filter(|_| !options.follow);
+            let finished = finished.map(|position| FinishedFile::find(options, position));
             match finished.transpose()?.flatten() {
                 Some(finished) => Ok(Box::new(finished)),
                 None => Ok(Box::new(FileSource::open(options, position, on_change)?)),
@@ -225,6 +227,16 @@ pub enum SourceError {
         path: PathBuf,
         /// What was found and what to do.
         finding: String,
+    },
+    /// A packed file is to be followed.
+    #[error(
+        "{} is packed by {compression}, and what is packed has an end; unpack it, or read it without follow", .path.display()
+    )]
+    FollowsPacked {
+        /// The file.
+        path: PathBuf,
+        /// How it is compressed.
+        compression: &'static str,
     },
     /// A record is longer than the source's options allow.
     #[error("{}:{line}: the record is longer than max_record_bytes = {limit_bytes}; raise it, or look for a missing line end or closing quote", .path.display())]

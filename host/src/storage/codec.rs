@@ -11,10 +11,11 @@
 use std::sync::Arc;
 
 use crate::storage::{StorageError, entry, keys, timer_codec};
+use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::epoch::{
     Checksum, ChunkMessages, EpochCommit, EpochRecord, EpochTime, FrontierAdvance, GeneratorTime,
-    Head, StateChanges,
+    Head, StateAge, StateAges, StateChanges, StoredState,
 };
 use crate::types::ids::{EpochId, Generation, LaneId, LeaseId, PartitionId, StreamId};
 use crate::types::timer::TimerPlace;
@@ -29,6 +30,10 @@ pub const EPOCH_RECORDS_MAX: u64 = 1_000;
 
 /// Largest encoded epoch, in bytes. Far above what the limits of an epoch let through.
 pub const ENTRY_BYTES_MAX: usize = 1 << 30;
+
+/// Set in the version byte of a state's row in which the time of the last touch stands before the
+/// value.
+const TOUCHED: u8 = 0x80;
 
 /// Stands for "no value" where a length is expected.
 const ABSENT: u32 = u32::MAX;
@@ -124,13 +129,16 @@ fn for_each_state_row(commit: &EpochCommit, emit: &mut impl FnMut(&[u8], NewValu
         key.clear();
         keys::push_state_prefix(&mut key, commit.partition, &changes.state);
         let prefix_len = key.len();
-        for (of_key, new) in changes.keys.iter().zip(changes.values.iter()) {
+        let touched = changes.touched.iter().copied();
+        let touched = touched.chain(std::iter::repeat(0));
+        let rows = changes.keys.iter().zip(changes.values.iter()).zip(touched);
+        for ((of_key, new), touched) in rows {
             key.truncate(prefix_len);
             key.extend_from_slice(of_key);
-            if new.is_empty() {
+            if new.is_empty() && touched == 0 {
                 emit(&key, NewValue::Gone);
             } else {
-                put_plain(&mut value, new);
+                put_state(&mut value, new, touched);
                 emit(&key, NewValue::Bytes(&value));
             }
         }
@@ -217,6 +225,9 @@ fn check_states(states: &[StateChanges]) -> Result<(), Finding> {
         if !are_columns || keys.len() != changes.values.len() {
             return Err(format!("the columns of state {state} do not agree"));
         }
+        if !changes.touched.is_empty() && changes.touched.len() != keys.len() {
+            return Err(format!("the columns of state {state} do not agree"));
+        }
         if !keys.iter().is_sorted_by(|left, right| left < right) {
             return Err(format!("the keys of state {state} do not rise"));
         }
@@ -264,6 +275,30 @@ pub fn decode_plain(
     })?;
     value.remove(0);
     Ok(value)
+}
+
+/// The row of a key in a named state; the buffer is used again.
+///
+/// # Errors
+///
+/// [`StorageError::Undecodable`].
+pub fn decode_state(
+    what: impl FnOnce() -> String,
+    mut value: Vec<u8>,
+) -> Result<StoredState, StorageError> {
+    let is_touched = value.first().is_some_and(|version| version & TOUCHED != 0);
+    if !is_touched {
+        let value = decode_plain(what, value)?;
+        return Ok(StoredState { value, touched: 0 });
+    }
+    value[0] &= !TOUCHED;
+    let touched = decode(what, &value, |fields| {
+        let touched = fields.u64()?;
+        fields.rest();
+        Ok(touched)
+    })?;
+    value.drain(..1 + 8);
+    Ok(StoredState { value, touched })
 }
 
 /// A head.
@@ -429,6 +464,17 @@ fn put_plain(value: &mut Vec<u8>, bytes: &[u8]) {
     value.extend_from_slice(bytes);
 }
 
+fn put_state(value: &mut Vec<u8>, bytes: &[u8], touched: Timestamp) {
+    if touched == 0 {
+        put_plain(value, bytes);
+        return;
+    }
+    value.clear();
+    value.push(FORMAT_VERSION | TOUCHED);
+    put_u64(value, touched);
+    value.extend_from_slice(bytes);
+}
+
 pub(super) fn put_head(buffer: &mut Vec<u8>, head: &Head) {
     put_u64(buffer, head.generation.0);
     put_u64(buffer, head.epoch.0);
@@ -500,6 +546,7 @@ fn put_time(buffer: &mut Vec<u8>, time: &EpochTime) {
     put_u64s(buffer, &time.input_watermarks);
     put_lane_time(buffer, time.output);
     put_u64(buffer, time.latest_watermark);
+    put_ages(buffer, &time.ages);
     put_u64(buffer, time.generator.greatest);
     put_u64(buffer, time.generator.records);
     buffer.push(u8::from(time.fired_up_to.is_some()));
@@ -513,6 +560,16 @@ fn put_time(buffer: &mut Vec<u8>, time: &EpochTime) {
     put_u64(buffer, time.fired_count);
     put_u64(buffer, time.late_count);
     put_u64(buffer, time.future_count);
+}
+
+fn put_ages(buffer: &mut Vec<u8>, ages: &StateAges) {
+    put_u64(buffer, ages.first_watermark);
+    put_u32(buffer, len_u32(ages.states.len()));
+    for age in &ages.states {
+        put_bytes(buffer, age.state.as_bytes());
+        put_u64(buffer, age.since);
+        put_u64(buffer, age.expired_up_to);
+    }
 }
 
 pub(super) fn put_record(buffer: &mut Vec<u8>, record: &EpochRecord) {
@@ -723,6 +780,7 @@ impl<'a> Fields<'a> {
             input_watermarks: self.many(8, Fields::u64)?,
             output: self.lane_time()?,
             latest_watermark: self.u64()?,
+            ages: self.ages()?,
             generator: GeneratorTime {
                 greatest: self.u64()?,
                 records: self.u64()?,
@@ -740,6 +798,19 @@ impl<'a> Fields<'a> {
             fired_count: self.u64()?,
             late_count: self.u64()?,
             future_count: self.u64()?,
+        })
+    }
+
+    fn ages(&mut self) -> Result<StateAges, Finding> {
+        Ok(StateAges {
+            first_watermark: self.u64()?,
+            states: self.many(20, |fields| {
+                Ok(StateAge {
+                    state: fields.text()?,
+                    since: fields.u64()?,
+                    expired_up_to: fields.u64()?,
+                })
+            })?,
         })
     }
 
@@ -818,6 +889,10 @@ pub(super) mod tests {
             dropped_records: vec![EpochId(3)],
             states: vec![
                 changes("count", &[("", ""), ("a", "1")]),
+                StateChanges {
+                    touched: vec![7, 0, 8, 0],
+                    ..changes("seen", &[("a", "1"), ("b", "2"), ("c", ""), ("d", "")])
+                },
                 changes("worst", &[("a", "2")]),
             ],
             chunks: vec![LaneChunk {
@@ -931,10 +1006,24 @@ pub(super) mod tests {
                     let _ = decode_chunk(lane(1), EpochId(1), &broken);
                     let _ = decode_record(PartitionId(1), EpochId(1), &broken);
                     let _ = decode_frontier(lane(1), &broken);
+                    let _ = decode_state(|| "a state".to_owned(), broken.clone());
                     let _ = Fields::behind_version(&broken).body();
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_states_row_comes_back_with_the_time_of_its_last_touch() {
+        for (value, touched) in [("1", 7), ("1", 0), ("", 9)] {
+            let mut row = Vec::new();
+            put_state(&mut row, value.as_bytes(), touched);
+            let stored = decode_state(|| "a state".to_owned(), row).unwrap();
+            let value = value.as_bytes().to_vec();
+            assert_eq!(stored, StoredState { value, touched });
+        }
+        let newer = decode_state(|| "a state".to_owned(), vec![0x89, 1]).unwrap_err();
+        assert!(newer.to_string().contains("format version 9 is newer"));
     }
 
     #[test]
@@ -993,6 +1082,10 @@ pub(super) mod tests {
                 (keys::frontier(full_commit().dropped_frontiers[0]), false),
                 (keys::state(partition, "count", b""), false),
                 (keys::state(partition, "count", b"a"), true),
+                (keys::state(partition, "seen", b"a"), true),
+                (keys::state(partition, "seen", b"b"), true),
+                (keys::state(partition, "seen", b"c"), true),
+                (keys::state(partition, "seen", b"d"), false),
                 (keys::state(partition, "worst", b"a"), true),
                 (keys::chunk(lane(9), EpochId(8)), false),
                 (keys::chunk(lane(9), EpochId(1_001)), true),
@@ -1019,11 +1112,17 @@ pub(super) mod tests {
             ]
         );
         assert!(rows.is_sorted_by(|left, right| left.0 < right.0));
-        let state = keys::state(partition, "count", b"a");
-        assert!(rows.contains(&(state, Some(b"\x011".to_vec()))));
         let mut replaced = vec![FORMAT_VERSION];
         put_u64s(&mut replaced, &[1, 0, 7]);
         assert!(rows.contains(&(name_of("quiet", ""), Some(replaced))));
+        let row = |state, key: &[u8], value: &[u8]| {
+            let expected = (keys::state(partition, state, key), Some(value.to_vec()));
+            assert!(rows.contains(&expected), "{expected:?}");
+        };
+        row("count", b"a", b"\x011");
+        row("seen", b"a", b"\x81\x07\0\0\0\0\0\0\x001");
+        row("seen", b"b", b"\x012");
+        row("seen", b"c", b"\x81\x08\0\0\0\0\0\0\0");
     }
 
     #[test]
@@ -1046,6 +1145,10 @@ pub(super) mod tests {
         check(
             |commit| commit.states[0].values.push(b"3"),
             "the columns of state count do not agree",
+        );
+        check(
+            |commit| commit.states[1].touched.push(3),
+            "the columns of state seen do not agree",
         );
         for key in ["a", ""] {
             let twice_or_falling = changes("count", &[("a", "1"), (key, "2")]);
@@ -1125,6 +1228,14 @@ pub(super) mod tests {
                 is_idle: true,
             },
             latest_watermark: 12,
+            ages: StateAges {
+                first_watermark: 2,
+                states: vec![StateAge {
+                    state: "seen".to_owned(),
+                    since: 3,
+                    expired_up_to: 4,
+                }],
+            },
             generator: GeneratorTime {
                 greatest: 13,
                 records: 14,

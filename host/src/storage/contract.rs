@@ -201,8 +201,9 @@ fn refusal(outcome: Result<CommitOutcome, StorageError>) -> Refusal {
 fn value_of(storage: &dyn Storage, partition: u64, key: &str) -> Option<String> {
     let keys = [key.as_bytes()];
     let values = rows::read_states(storage, PartitionId(partition), "count", &keys);
-    let value = values.expect("the store works").remove(0);
-    value.map(|value| String::from_utf8(value).expect("the tests write text"))
+    let value = values.expect("the store works").remove(0).value;
+    let value = String::from_utf8(value).expect("the tests write text");
+    Some(value).filter(|value| !value.is_empty())
 }
 
 /// Everything that the storage shows of a partition.
@@ -588,7 +589,7 @@ fn scan_all(storage: &dyn Storage, limit: ScanLimit) -> BTreeMap<String, String>
         let sizes = page
             .rows
             .iter()
-            .map(|(key, value)| 15 + key.len() + 1 + value.len());
+            .map(|(key, stored)| 15 + key.len() + 1 + stored.value.len());
         let all_but_last = sizes.rev().skip(1).sum::<usize>();
         assert!(
             all_but_last == 0 || all_but_last < limit.bytes,
@@ -597,7 +598,7 @@ fn scan_all(storage: &dyn Storage, limit: ScanLimit) -> BTreeMap<String, String>
         found.extend(
             page.rows
                 .into_iter()
-                .map(|(key, value)| (text(key), text(value))),
+                .map(|(key, stored)| (text(key), text(stored.value))),
         );
         match page.next {
             Some(next) => from = next,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::storage::codec::{
     FORMAT_VERSION, Fields, Finding, len_u32, put_bytes, put_chunk, put_column, put_head, put_lane,
-    put_lane_time, put_optional, put_record, put_u32, put_u64,
+    put_lane_time, put_optional, put_record, put_u32, put_u64, put_u64s,
 };
 use crate::storage::timer_codec::{put_timers, timers_size_bound};
 use crate::types::column::Column;
@@ -128,7 +128,7 @@ pub(super) fn entry_size_bound(commit: &EpochCommit) -> usize {
     let states: usize = (commit.states.iter())
         .map(|changes| {
             let columns = [&changes.keys, &changes.values].map(Column::size_bytes);
-            16 + changes.state.len() + columns[0] + columns[1]
+            20 + changes.state.len() + columns[0] + columns[1] + 8 * changes.touched.len()
         })
         .sum();
     let chunks: usize = (commit.chunks.iter())
@@ -140,7 +140,11 @@ pub(super) fn entry_size_bound(commit: &EpochCommit) -> usize {
     let position = commit.source_position.as_ref().map_or(0, Vec::len);
     let time = &commit.record.time;
     let fired = time.fired_up_to.as_ref();
-    let time = 8 * time.input_watermarks.len()
+    let ages: usize = (time.ages.states.iter())
+        .map(|age| 20 + age.state.len())
+        .sum();
+    let time = ages
+        + 8 * time.input_watermarks.len()
         + fired.map_or(0, |place| 16 + place.stream.len() + place.key.len());
     512 + position
         + time
@@ -181,6 +185,8 @@ fn put_body(buffer: &mut Vec<u8>, commit: &EpochCommit) {
         put_u32(buffer, len_u32(changes.keys.len()));
         put_column(buffer, &changes.keys);
         put_column(buffer, &changes.values);
+        put_u32(buffer, len_u32(changes.touched.len()));
+        put_u64s(buffer, &changes.touched);
     }
     put_timers(buffer, &commit.timers);
     put_u32(buffer, len_u32(commit.chunks.len()));
@@ -206,11 +212,13 @@ impl Fields<'_> {
     fn state_changes(&mut self) -> Result<StateChanges, Finding> {
         let state = self.text()?;
         let count = self.u32()? as usize;
+        let (keys, values) = (self.column(count)?, self.column(count)?);
+        let touched = self.count(8)?;
         Ok(StateChanges {
             state,
-            keys: self.column(count)?,
-            values: self.column(count)?,
-            touched: Vec::new(),
+            keys,
+            values,
+            touched: self.u64s(touched)?,
         })
     }
 
@@ -232,7 +240,7 @@ impl Fields<'_> {
             })?,
             dropped_frontiers: self.many(24, Fields::lane)?,
             dropped_records: self.many(8, |fields| Ok(EpochId(fields.u64()?)))?,
-            states: self.many(16, Fields::state_changes)?,
+            states: self.many(20, Fields::state_changes)?,
             timers: self.timers()?,
             chunks: self.many(48, |fields| {
                 Ok(LaneChunk {

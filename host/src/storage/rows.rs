@@ -3,7 +3,7 @@
 
 use crate::storage::scan::ScanLimit;
 use crate::storage::{Storage, StorageError, codec, keys};
-use crate::types::epoch::{ChunkMessages, EpochRecord, FrontierAdvance};
+use crate::types::epoch::{ChunkMessages, EpochRecord, FrontierAdvance, StoredState};
 use crate::types::ids::{EpochId, LaneId, PartitionId};
 
 /// Chunk keys read at a time where only keys are wanted.
@@ -21,13 +21,13 @@ pub struct ChunkLimit {
 /// One page of a scan over a named state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StatePage {
-    /// Keys and values, in the order of the keys.
-    pub rows: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Keys and what is held of them, in the order of the keys.
+    pub rows: Vec<(Vec<u8>, StoredState)>,
     /// Where the next page begins, to be passed as `from`; `None` at the end.
     pub next: Option<Vec<u8>>,
 }
 
-/// The values of `keys` in one named state, in the order of `keys`.
+/// What is held of `keys` in one named state, in the order of `keys`.
 ///
 /// # Errors
 ///
@@ -37,17 +37,16 @@ pub fn read_states(
     partition: PartitionId,
     state: &str,
     keys: &[&[u8]],
-) -> Result<Vec<Option<Vec<u8>>>, StorageError> {
+) -> Result<Vec<StoredState>, StorageError> {
     let rows: Vec<_> = keys
         .iter()
         .map(|key| keys::state(partition, state, key))
         .collect();
     let values = storage.get_many(&rows)?;
     (values.into_iter())
-        .map(|value| {
-            value
-                .map(|value| decode_state(partition, state, value))
-                .transpose()
+        .map(|value| match value {
+            Some(value) => decode_state(partition, state, value),
+            None => Ok(StoredState::default()),
         })
         .collect()
 }
@@ -137,8 +136,8 @@ fn decode_state(
     partition: PartitionId,
     state: &str,
     value: Vec<u8>,
-) -> Result<Vec<u8>, StorageError> {
-    codec::decode_plain(
+) -> Result<StoredState, StorageError> {
+    codec::decode_state(
         || format!("a value of state {state} of partition {partition}"),
         value,
     )

@@ -142,13 +142,25 @@ impl ComputationKind {
 }
 
 /// Which clock a timer goes by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum TimeDomain {
     /// Fires when the event watermark passes its trigger time.
     EventTime,
     /// Fires after a delay from the commit.
     SystemTime,
+}
+
+impl TimeDomain {
+    /// The domain's name, for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            TimeDomain::EventTime => "event time",
+            TimeDomain::SystemTime => "system time",
+        }
+    }
 }
 
 /// A state that a component declares.

@@ -139,9 +139,18 @@ pub struct StateChanges {
     pub keys: Column,
     /// The value of each key; an empty one deletes the row.
     pub values: Column,
-    /// When the last item of each key happened, where the state has a time to live; empty where it
-    /// has none.
+    /// When each key was last touched, where the state has a time to live, 0 where that is not known; empty
+    /// where it has none. Of a key without value whose time is not 0 a row stays that holds the time.
     pub touched: Vec<Timestamp>,
+}
+
+/// What storage holds of one key in one named state. The default stands for no row.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StoredState {
+    /// The value; empty where the key has none.
+    pub value: Vec<u8>,
+    /// When the key was last touched, as [`StateChanges::touched`] has it; 0 where that is not known.
+    pub touched: Timestamp,
 }
 
 /// The messages that one epoch put into one lane.
@@ -269,6 +278,8 @@ pub struct EpochTime {
     /// The greatest watermark that the partition has had in any run, the end of time excepted: what states
     /// grow old by.
     pub latest_watermark: Timestamp,
+    /// What the age of its states is counted from.
+    pub ages: StateAges,
     /// Of a source: what its next watermark is made from.
     pub generator: GeneratorTime,
     /// The timer that fired last, where a step's due timers did not all fit into the epoch.
@@ -292,4 +303,25 @@ pub struct GeneratorTime {
     pub greatest: Timestamp,
     /// Records since the last watermark.
     pub records: u64,
+}
+
+/// What the age of a partition's states with a time to live is counted from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StateAges {
+    /// The partition's first watermark since it has such states: what counts for a state that was touched
+    /// before it, at no event time. 0 before there is one, and where watermarks came first.
+    pub first_watermark: Timestamp,
+    /// One for each state with a time to live.
+    pub states: Vec<StateAge>,
+}
+
+/// What the age of one state is counted from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StateAge {
+    /// The state's name.
+    pub state: String,
+    /// The latest watermark when it was given its time to live: no row counts as touched before.
+    pub since: Timestamp,
+    /// Rows that were last touched at this time or before are absent, whatever the time to live is now.
+    pub expired_up_to: Timestamp,
 }

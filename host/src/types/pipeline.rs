@@ -129,7 +129,7 @@ pub enum AllIdle {
 /// The source connectors, with the options of one partition.
 #[derive(Debug, Clone)]
 pub enum SourceConnector {
-    /// A file, read once to its end; what is appended later is read by the next run.
+    /// A file, read once to its end, where what is appended later is read by the next run; or followed.
     File(FileSourceOptions),
 }
 
@@ -216,8 +216,8 @@ pub struct ComputationOptions {
     pub late_output: Option<String>,
     /// For inputs whose messages may be behind the watermark without being late: by how much.
     pub allowed_lateness: BTreeMap<String, Duration>,
-    /// For states that do not last for ever: how long after the last item of its key, by event time.
-    pub state_ttls: BTreeMap<String, Duration>,
+    /// For states that do not last for ever: for how long they do.
+    pub state_ttls: BTreeMap<String, StateTtl>,
     /// Its parameters, as JSON text of an object.
     pub parameters: String,
     /// What it may see of the outside.
@@ -230,6 +230,22 @@ pub struct ComputationOptions {
     pub line: usize,
     /// Lines of its options, for findings about them.
     pub lines: ComputationLines,
+}
+
+impl ComputationOptions {
+    /// Every stream that it writes: its outputs, and that of its late messages.
+    pub fn streams_written(&self) -> impl Iterator<Item = &String> {
+        self.outputs.iter().chain(&self.late_output)
+    }
+}
+
+/// How long a state of a key lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateTtl {
+    /// How long after the last item of the key, by event time.
+    pub ttl: Duration,
+    /// Line of the pipeline file that names the state, for errors.
+    pub line: usize,
 }
 
 /// Where the options of a computation stand in the pipeline file. The line of an option that is

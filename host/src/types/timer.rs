@@ -113,6 +113,29 @@ pub struct TimerPlace {
     pub key: Vec<u8>,
 }
 
+/// A step in which due timers fire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimerStep {
+    /// The clock that has moved.
+    pub domain: TimeDomain,
+    /// Where it stands: timers for moments up to here are due.
+    pub until: Timestamp,
+    /// The place of the last timer that fired in the step. What was set at or before it since then waits for the
+    /// next one.
+    pub behind: TimerPlace,
+}
+
+/// What timers that a call sets are set by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimerSetting {
+    /// The host's clock: what the delay of a system-time timer is counted from.
+    pub now: Timestamp,
+    /// The run of the pipeline.
+    pub run: u64,
+    /// Whether the run's input is at its end: what is set now waits for the next run.
+    pub at_end: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,6 +10,7 @@ use crate::worker::job::Job;
 use crate::worker::output::LanesOutput;
 use crate::worker::plan::{InputPlan, JobPlan, SourcePlan};
 use crate::worker::progress::RunProgress;
+use crate::worker::timers::TimersError;
 
 /// What the jobs of one run share.
 #[derive(Clone)]
@@ -57,8 +58,8 @@ impl AnnouncedJob {
     ///
     /// # Errors
     ///
-    /// When storage fails.
-    pub fn open(self) -> Result<Job, StorageError> {
+    /// When storage fails, or timers are pending that the transform does not know.
+    pub fn open(self) -> Result<Job, TimersError> {
         Job::open(self.plan, self.output, self.context)
     }
 }

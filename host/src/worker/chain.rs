@@ -5,31 +5,49 @@
 //! leads to one, and there of the first computation, as if the input had come item by item.
 
 use crate::engine::call::{map_batches, transform_batch};
-use crate::engine::epoch::OpenEpoch;
+use crate::engine::epoch::{BatchRoom, OpenEpoch};
+use crate::engine::firing::before_new_timers;
 use crate::engine::hot_keys::{HotKey, HotKeys};
 use crate::engine::state::{BatchSlots, StateCache};
 use crate::engine::stream::{CallItems, InputMessages, StreamMessages, distribute, merge_by_root};
+use crate::engine::timer_window::WindowLimit;
 use crate::guest::{Call, Computation, GuestError};
 use crate::storage::{Storage, StorageError, rows};
-use crate::types::batch::{Batch, Effects, LogLevel, Timestamp};
-use crate::types::epoch::EpochTime;
+use crate::types::batch::{Batch, Effects, LogLevel, TimerColumns, Timestamp};
+use crate::types::epoch::{EpochTime, StateAges};
 use crate::types::ids::PartitionId;
 use crate::types::pipeline::EpochLimits;
+use crate::types::timer::{TimerChanges, TimerPlace, TimerSetting, TimerStep};
 use crate::worker::cut_audit::CutAudit;
 use crate::worker::plan::{NodePlan, StreamPlan, TimePlan};
+use crate::worker::sweep::StateSweep;
+use crate::worker::timers::{DueLimit, DueTimers, Timers, TimersError};
 
 /// How many bytes of keys and payloads one batch of a job's input may lead to inside its chain,
 /// all computations together. Each call is bounded by itself; a chain of maps that each multiply
 /// what they get is bounded here.
 pub const CHAIN_BYTES_MAX: usize = 1 << 30;
 
+/// About what a timer that is set or cancelled adds to an epoch beside its key, in bytes.
+const TIMER_BYTES: usize = 64;
+
+/// The computations of a job.
+pub struct ChainNodes {
+    /// The transform, unless the job reads a source.
+    pub transform: Option<NodePlan>,
+    /// The maps behind it, each after those that feed it.
+    pub maps: Vec<NodePlan>,
+}
+
 /// The transform of a job, if it has one, and its maps.
 pub struct Chain {
-    transform: Option<(Node, StateCache)>,
+    transform: Option<KeyedNode>,
+    partition: PartitionId,
     /// The watermark of each of its inputs at the last step.
     watermarks: Vec<Timestamp>,
     /// The stream that late messages go to instead of the transform.
     late_output: Option<usize>,
+    sweep: StateSweep,
     /// The keys of the transform's input.
     hot_keys: HotKeys,
     maps: Vec<Node>,
@@ -38,6 +56,13 @@ pub struct Chain {
     streams: Vec<StreamMessages>,
     /// Places of the streams that anything outside the chain takes.
     leaving: Vec<usize>,
+}
+
+/// A transform with what it keeps for each key.
+struct KeyedNode {
+    node: Node,
+    states: StateCache,
+    timers: Timers,
 }
 
 /// A computation in the chain.
@@ -82,21 +107,42 @@ impl From<StorageError> for ChainError {
 
 impl Chain {
     /// A chain of the given computations.
-    pub fn new(
-        transform: Option<NodePlan>,
-        maps: Vec<NodePlan>,
+    ///
+    /// # Errors
+    ///
+    /// When pending timers can't be read, or belong to a stream that the transform no longer declares.
+    pub fn open(
+        nodes: ChainNodes,
         streams: &[StreamPlan],
         time: &TimePlan,
         limits: EpochLimits,
         state_cache_bytes: usize,
-    ) -> Chain {
-        let with_states = |plan: NodePlan| {
-            let declared = &plan.computation.description().states;
-            let names = declared.iter().map(|state| state.name.clone()).collect();
-            (Node::new(plan), StateCache::new(names, state_cache_bytes))
+        stands_at: &EpochTime,
+        (partition, storage): (PartitionId, &dyn Storage),
+    ) -> Result<Chain, TimersError> {
+        let ChainNodes { transform, maps } = nodes;
+        let keyed = |plan: NodePlan| {
+            let declared = plan.computation.description();
+            let names = declared.states.iter().map(|state| state.name.clone());
+            let mut states = StateCache::new(names.collect(), &time.state_ttls, state_cache_bytes);
+            states.resume(stands_at);
+            let timers = Timers::open(
+                &declared.timers,
+                partition,
+                stands_at.run,
+                WindowLimit::default(),
+                storage,
+            )?;
+            Ok::<_, TimersError>(KeyedNode {
+                node: Node::new(plan),
+                states,
+                timers,
+            })
         };
-        Chain {
-            transform: transform.map(with_states),
+        let mut chain = Chain {
+            transform: transform.map(keyed).transpose()?,
+            partition,
+            sweep: StateSweep::default(),
             watermarks: Vec::new(),
             late_output: time.late_output,
             hot_keys: HotKeys::default(),
@@ -106,21 +152,45 @@ impl Chain {
             leaving: (0..streams.len())
                 .filter(|place| streams[*place].leaves_the_chain())
                 .collect(),
-        }
+        };
+        chain.set_time(stands_at);
+        Ok(chain)
     }
 
     /// How many items the next batch of input should have at most; see
     /// [`Computation::suggested_rows`]. The batches of maps are cut here.
     pub fn suggested_rows(&self) -> usize {
         let transform = self.transform.as_ref();
-        transform.map_or(usize::MAX, |(node, _)| {
-            node.plan.computation.suggested_rows()
+        transform.map_or(usize::MAX, |keyed| {
+            keyed.node.plan.computation.suggested_rows()
         })
     }
 
     /// The partition stands here in time, from the next batch on.
     pub fn set_time(&mut self, time: &EpochTime) {
         self.watermarks.clone_from(&time.input_watermarks);
+        if let Some(keyed) = &mut self.transform {
+            keyed.states.advance(time.latest_watermark);
+        }
+    }
+
+    /// What the epoch's record is to say of the age of states.
+    pub fn state_ages(&self) -> StateAges {
+        let transform = self.transform.as_ref();
+        transform.map_or_else(StateAges::default, |keyed| keyed.states.ages())
+    }
+
+    /// Looks at some stored states with a time to live; those that are too old go with the epoch. To be
+    /// called once for each epoch, before its states are taken.
+    ///
+    /// # Errors
+    ///
+    /// When they can't be read.
+    pub fn sweep(&mut self, storage: &dyn Storage) -> Result<(), StorageError> {
+        match &mut self.transform {
+            Some(keyed) => (self.sweep).go_on(&mut keyed.states, storage, self.partition),
+            None => Ok(()),
+        }
     }
 
     /// Runs one batch of input through all computations. The messages `late`, indexes into it, rising, go to
@@ -133,23 +203,180 @@ impl Chain {
         &mut self,
         input: InputMessages,
         late: &[u32],
+        setting: TimerSetting,
         epoch: &mut OpenEpoch,
         storage: &dyn Storage,
-        partition: PartitionId,
     ) -> Result<(), ChainError> {
         self.streams.iter_mut().for_each(StreamMessages::clear);
-        // After a failure the computations behind it still see what the items before it led to:
-        // one of those may fail there, and comes first.
-        let mut first_failure = match &self.transform {
+        let first_failure = match &self.transform {
             Some(_) => {
                 let (input, roots) = self.divert_late(input, late);
-                self.run_transform(input, roots, epoch, storage, partition)?
+                match roots.is_empty() {
+                    true => None,
+                    false => {
+                        let (batch, items) = transform_batch(input, roots);
+                        self.hot_keys.add(&batch.keys, &batch.messages.keys);
+                        self.run_transform(batch, &items, setting, epoch, storage)?
+                    }
+                }
             }
             None => {
                 self.take_records(input);
                 None
             }
         };
+        self.run_maps(first_failure, epoch)
+    }
+
+    /// The first timers that are due in a step and have not fired in it.
+    ///
+    /// # Errors
+    ///
+    /// When storage fails.
+    pub fn due_timers(
+        &mut self,
+        step: &TimerStep,
+        room: BatchRoom,
+        storage: &dyn Storage,
+    ) -> Result<Option<DueTimers>, StorageError> {
+        let Some(keyed) = &mut self.transform else {
+            return Ok(None);
+        };
+        let limit = DueLimit {
+            rows: room.rows,
+            bytes: room.bytes,
+        };
+        let due =
+            (keyed.timers).due(step.domain, step.until, Some(&step.behind), limit, storage)?;
+        Ok((!due.is_empty()).then_some(due))
+    }
+
+    /// The place of one of some due timers.
+    pub fn place_of_timer(&self, due: &DueTimers, index: usize) -> TimerPlace {
+        let keyed = self.transform.as_ref();
+        keyed.map_or_else(TimerPlace::default, |keyed| keyed.timers.place(due, index))
+    }
+
+    /// Fires due timers: runs the transform on them, then the maps on what follows. Returns how many of them
+    /// have fired, at least one: a handler may set a timer that comes before the last of them.
+    ///
+    /// # Errors
+    ///
+    /// The first failure in the order of the timers.
+    pub fn fire(
+        &mut self,
+        due: &DueTimers,
+        step: &TimerStep,
+        setting: TimerSetting,
+        epoch: &mut OpenEpoch,
+        storage: &dyn Storage,
+    ) -> Result<usize, ChainError> {
+        self.streams.iter_mut().for_each(StreamMessages::clear);
+        let mut count = due.len();
+        loop {
+            let mut batch = first_timers(due, count);
+            let items = CallItems {
+                roots: (0..count as u32).collect(),
+                event_times: batch.timers.event_times.clone(),
+            };
+            let slots = self.fill_in(&mut batch, epoch, storage)?;
+            let Some(keyed) = &mut self.transform else {
+                return Ok(count);
+            };
+            let effects = match keyed.node.call(&batch, &items, epoch) {
+                Ok(effects) => effects,
+                Err(failure) => {
+                    let failure = self.fail_transform(failure, &batch, &items)?;
+                    return self.run_maps(failure, epoch).map(|()| count);
+                }
+            };
+            let fire = match setting.at_end {
+                // What is set now waits for the next run, so nothing comes in between.
+                true => count,
+                false => before_new_timers(
+                    &due.columns,
+                    &due.keys,
+                    count,
+                    &effects.set_timers,
+                    step.until,
+                    &keyed.node.plan.computation.description().timers,
+                ),
+            };
+            if fire < count {
+                count = fire;
+                continue;
+            }
+            epoch.add_timers(&batch);
+            keyed.timers.fire(due, count);
+            let effects = CallEffects {
+                batch: &batch,
+                items: &items,
+                slots: &slots,
+                effects: &effects,
+            };
+            keyed.apply(&effects, setting, epoch, storage)?;
+            effects.distribute(&keyed.node, &mut self.streams);
+            return self.run_maps(None, epoch).map(|()| count);
+        }
+    }
+
+    /// When the first system-time timer fires.
+    ///
+    /// # Errors
+    ///
+    /// When storage fails.
+    pub fn next_system_timer(
+        &mut self,
+        storage: &dyn Storage,
+    ) -> Result<Option<Timestamp>, StorageError> {
+        match &mut self.transform {
+            Some(keyed) => keyed.timers.next_system_trigger(storage),
+            None => Ok(None),
+        }
+    }
+
+    /// The event time that pending timers hold the job's watermark at.
+    ///
+    /// # Errors
+    ///
+    /// When storage fails.
+    pub fn timers_hold_at(
+        &mut self,
+        storage: &dyn Storage,
+    ) -> Result<Option<Timestamp>, StorageError> {
+        match &mut self.transform {
+            Some(keyed) => keyed.timers.holds_at(storage),
+            None => Ok(None),
+        }
+    }
+
+    /// What the epoch does to timers, and how many are pending then.
+    pub fn take_timer_changes(&mut self) -> (Vec<TimerChanges>, u64) {
+        match &mut self.transform {
+            Some(keyed) => {
+                let changes = keyed.timers.take_changes();
+                (changes, keyed.timers.pending())
+            }
+            None => (Vec::new(), 0),
+        }
+    }
+
+    /// Frees memory: what is known of decided epochs, which are all but the last `undecided`.
+    pub fn shrink(&mut self, undecided: u32) {
+        if let Some(keyed) = &mut self.transform {
+            keyed.states.shrink(undecided.into());
+            keyed.timers.shrink(undecided as usize);
+        }
+    }
+
+    /// Runs the maps on what the transform or the source has put into the streams.
+    fn run_maps(
+        &mut self,
+        mut first_failure: Option<Box<ChainFailure>>,
+        epoch: &mut OpenEpoch,
+    ) -> Result<(), ChainError> {
+        // After a failure the computations behind it still see what the items before it led to:
+        // one of those may fail there, and comes first.
         for place in 0..self.maps.len() {
             if let Some(failure) = self.run_map(place, epoch)? {
                 first_failure = Some(failure);
@@ -174,7 +401,7 @@ impl Chain {
 
     /// The states of the transform, if there is one.
     pub fn states(&mut self) -> Option<&mut StateCache> {
-        self.transform.as_mut().map(|(_, states)| states)
+        self.transform.as_mut().map(|keyed| &mut keyed.states)
     }
 
     /// The hot keys of the transform's input, if there is one.
@@ -214,45 +441,66 @@ impl Chain {
         (on_time, roots)
     }
 
+    /// Runs the transform on messages.
     fn run_transform(
         &mut self,
-        input: InputMessages,
-        roots: Vec<u32>,
+        mut batch: Batch,
+        items: &CallItems,
+        setting: TimerSetting,
         epoch: &mut OpenEpoch,
         storage: &dyn Storage,
-        partition: PartitionId,
     ) -> Result<Option<Box<ChainFailure>>, ChainError> {
-        let Some((node, states)) = &mut self.transform else {
+        let slots = self.fill_in(&mut batch, epoch, storage)?;
+        let Some(keyed) = &mut self.transform else {
             return Ok(None);
         };
-        if roots.is_empty() {
-            return Ok(None);
-        }
-        let (mut batch, items) = transform_batch(input, roots);
-        self.hot_keys.add(&batch.keys, &batch.messages.keys);
-        let slots = load_states(states, &batch, storage, partition)?;
-        batch.states = states.columns(&slots, |bytes| epoch.add_state_read(bytes));
-        batch.watermarks.clone_from(&self.watermarks);
-        batch
-            .watermarks
-            .resize(node.plan.computation.description().inputs.len(), 0);
-        let effects = match node.call(&batch, &items, epoch) {
-            Ok(effects) => effects,
-            Err(failure) => {
-                let followed = !self.maps.is_empty();
-                return node.fail(failure, &batch, &items, followed, &mut self.streams);
+        match keyed.node.call(&batch, items, epoch) {
+            Ok(effects) => {
+                let effects = CallEffects {
+                    batch: &batch,
+                    items,
+                    slots: &slots,
+                    effects: &effects,
+                };
+                keyed.apply(&effects, setting, epoch, storage)?;
+                effects.distribute(&keyed.node, &mut self.streams);
+                Ok(None)
             }
+            Err(failure) => self.fail_transform(failure, &batch, items),
+        }
+    }
+
+    fn fail_transform(
+        &mut self,
+        failure: Box<ChainFailure>,
+        batch: &Batch,
+        items: &CallItems,
+    ) -> Result<Option<Box<ChainFailure>>, ChainError> {
+        let followed = !self.maps.is_empty();
+        match &mut self.transform {
+            Some(keyed) => (keyed.node).fail(failure, batch, items, followed, &mut self.streams),
+            None => Ok(Some(failure)),
+        }
+    }
+
+    /// Fills in what a batch of the transform needs beside its items: the states of its keys and the
+    /// watermarks.
+    fn fill_in(
+        &mut self,
+        batch: &mut Batch,
+        epoch: &mut OpenEpoch,
+        storage: &dyn Storage,
+    ) -> Result<BatchSlots, ChainError> {
+        let Some(KeyedNode { node, states, .. }) = &mut self.transform else {
+            return Ok(BatchSlots::default());
         };
-        states.apply(&slots, &effects.states);
-        let state_bytes = effects.states.iter().map(|state| state.values.bytes.len());
-        epoch.add_output_bytes(state_bytes.sum());
-        distribute(
-            &effects.outputs,
-            &items,
-            &node.plan.outputs,
-            &mut self.streams,
-        );
-        Ok(None)
+        let slots = load_states(states, batch, storage, self.partition)?;
+        states.touch(&slots, batch);
+        batch.states = states.columns(&slots, |bytes| epoch.add_state_read(bytes));
+        let inputs = node.plan.computation.description().inputs.len();
+        batch.watermarks.clone_from(&self.watermarks);
+        batch.watermarks.resize(inputs, 0);
+        Ok(slots)
     }
 
     fn run_map(
@@ -289,6 +537,51 @@ impl Chain {
             }
         }
         Ok(None)
+    }
+}
+
+/// What a call of the transform was made with, and what it wants done.
+struct CallEffects<'a> {
+    batch: &'a Batch,
+    items: &'a CallItems,
+    slots: &'a BatchSlots,
+    effects: &'a Effects,
+}
+
+impl CallEffects<'_> {
+    fn distribute(&self, node: &Node, streams: &mut [StreamMessages]) {
+        distribute(
+            &self.effects.outputs,
+            self.items,
+            &node.plan.outputs,
+            streams,
+        );
+    }
+}
+
+impl KeyedNode {
+    /// Takes over the states and timers that a call wants changed.
+    fn apply(
+        &mut self,
+        call: &CallEffects<'_>,
+        setting: TimerSetting,
+        epoch: &mut OpenEpoch,
+        storage: &dyn Storage,
+    ) -> Result<(), StorageError> {
+        let effects = call.effects;
+        self.states.apply(call.slots, &effects.states);
+        self.timers.apply(
+            &call.batch.keys,
+            effects,
+            setting.now,
+            setting.at_end,
+            storage,
+        )?;
+        let state_bytes = effects.states.iter().map(|state| state.values.bytes.len());
+        let timers = [&effects.set_timers, &effects.cancel_timers];
+        let timer_bytes = timers.map(|timers| timers.streams.len() * TIMER_BYTES);
+        epoch.add_output_bytes(state_bytes.sum::<usize>() + timer_bytes.iter().sum::<usize>());
+        Ok(())
     }
 }
 
@@ -360,6 +653,21 @@ impl Node {
             stream.keep_before(failure.items.start);
         }
         Ok(Some(failure))
+    }
+}
+
+/// A batch of the first `count` of some due timers.
+fn first_timers(due: &DueTimers, count: usize) -> Batch {
+    let DueTimers { keys, columns, .. } = due;
+    Batch {
+        keys: keys.iter().take(count).collect(),
+        timers: TimerColumns {
+            streams: columns.streams[..count].to_vec(),
+            keys: columns.keys[..count].to_vec(),
+            trigger_times: columns.trigger_times[..count].to_vec(),
+            event_times: columns.event_times[..count].to_vec(),
+        },
+        ..Batch::default()
     }
 }
 

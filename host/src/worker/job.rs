@@ -8,6 +8,7 @@
 //! writes by itself, at least once, is the named exception), and no position moves without what
 //! follows from it. A job that meets an error ends; its successor goes on from the last commit.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,15 +20,16 @@ use crate::sink::{Sealed, SinkError, SinkMessage};
 use crate::source::SourceError;
 use crate::storage::{CommitOutcome, CommitTicket, Storage, StorageError, rows};
 use crate::types::epoch::{EpochCommit, LaneChunk};
-use crate::types::ids::EpochId;
+use crate::types::ids::{EpochId, PartitionId};
 use crate::types::key::key_hash;
 use crate::types::lease::Lease;
 use crate::types::pipeline::EpochLimits;
+use crate::types::timer::{TimerPlace, TimerSetting, TimerStep};
 use crate::types::timestamp_runs::TimestampRuns;
 use crate::types::watermark::LaneTime;
 use crate::worker::announced::JobContext;
 use crate::worker::board::LaneBoard;
-use crate::worker::chain::{Chain, ChainError};
+use crate::worker::chain::{Chain, ChainError, ChainNodes};
 use crate::worker::error::JobError;
 use crate::worker::input::lane::LaneCoverage;
 use crate::worker::input::lanes::LanesInput;
@@ -39,6 +41,7 @@ use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, StreamPlan};
 use crate::worker::progress::{EpochCounts, JobIdentity, JobProgress};
 use crate::worker::resting::{FOLLOW_INTERVAL, SourcePace};
 use crate::worker::source_times::Activity;
+use crate::worker::timers::TimersError;
 use crate::worker::turns::SourceTurn;
 
 /// One job, ready to run on a thread of its own.
@@ -67,6 +70,8 @@ pub struct Job {
     turn: Option<SourceTurn>,
     /// How a source's partition keeps pace with the others.
     pace: Option<SourcePace>,
+    /// When the next system-time timer fires, from when it was looked for last.
+    system_timer_in: Option<Duration>,
     /// Why the source can't be read on: told once what was read before it is committed.
     source_error: Option<SourceError>,
 }
@@ -111,7 +116,7 @@ impl Job {
         plan: JobPlan,
         output: LanesOutput,
         context: JobContext,
-    ) -> Result<Job, StorageError> {
+    ) -> Result<Job, TimersError> {
         let head = context.storage.head(plan.lease.partition)?;
         let record = rows::read_epoch_record(&*context.storage, plan.lease.partition, head.epoch)?;
         tracing::debug!(job = plan.name, head = %head.epoch, "job opened");
@@ -150,15 +155,19 @@ impl Job {
             JobInput::Source(source) => Some(source.progress()),
             JobInput::Lanes(_) => None,
         };
-        let mut chain = Chain::new(
-            plan.transform,
-            plan.maps,
+        let nodes = ChainNodes {
+            transform: plan.transform,
+            maps: plan.maps,
+        };
+        let chain = Chain::open(
+            nodes,
             &plan.streams,
             &plan.time,
             plan.limits,
             plan.memory.state_cache_bytes,
-        );
-        chain.set_time(time.now());
+            time.now(),
+            (plan.lease.partition, &*context.storage),
+        )?;
         Ok(Job {
             identity: EpochIdentity {
                 partition: plan.lease.partition,
@@ -184,6 +193,7 @@ impl Job {
             sink_rows: 0,
             turn,
             pace,
+            system_timer_in: None,
             source_error: None,
         })
     }
@@ -218,7 +228,7 @@ impl Job {
     fn rest_at_most(&self) -> Option<Duration> {
         match &self.input {
             JobInput::Source(source) if source.waits() => Some(FOLLOW_INTERVAL),
-            _ => None,
+            _ => self.system_timer_in,
         }
     }
 
@@ -329,6 +339,14 @@ impl Job {
             if self.board.is_stopped() {
                 return Ok(());
             }
+            if self.time.step().is_none() {
+                self.begin_system_step()?;
+            }
+            if let Some(step) = self.time.step() {
+                self.fire_timers(epoch, room, step)?;
+                self.settle_if_decided()?;
+                continue;
+            }
             let items = self.next_items(room)?;
             if epoch.items() == 0 && !matches!(items, InputItems::Nothing) {
                 tracing::debug!(epoch = %epoch.id(), "epoch opened");
@@ -372,10 +390,74 @@ impl Job {
         epoch.add_step(watermarks.of_inputs());
         self.time.take_step(watermarks);
         self.chain.set_time(self.time.now());
-        let told = self.time.set_idle(watermarks.is_idle());
-        let raised = self.time.raise_output(self.time.watermark());
-        if let Some(time) = raised.or(told) {
-            epoch.send_step(time);
+    }
+
+    /// If the host's clock has come to the first system-time timer, that is a step too. Not at the end of the
+    /// input: readers may be gone by then, so what is not due waits for the next run.
+    fn begin_system_step(&mut self) -> Result<(), JobError> {
+        let next = self.chain.next_system_timer(&*self.storage)?;
+        self.system_timer_in = None;
+        if let Some(next) = next
+            && !self.time.is_at_end()
+        {
+            let now = self.clock.now();
+            match next.checked_sub(now) {
+                Some(left) if left > 0 => self.system_timer_in = Some(Duration::from_millis(left)),
+                _ => self.time.begin_system_step(now),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fires the next due timers of a step. Once there is none, tells readers how far the job is.
+    fn fire_timers(
+        &mut self,
+        epoch: &mut OpenEpoch,
+        room: BatchRoom,
+        step: TimerStep,
+    ) -> Result<(), JobError> {
+        let room = room.at_most_rows(self.chain.suggested_rows());
+        let due = self.chain.due_timers(&step, room, &*self.storage)?;
+        let Some(due) = due else {
+            let hold = self.chain.timers_hold_at(&*self.storage)?;
+            if let Some(time) = self.time.end_step(hold) {
+                epoch.send_step(time);
+            }
+            return Ok(());
+        };
+        let partition = self.lease.partition;
+        let setting = self.timer_setting();
+        let fired = self
+            .chain
+            .fire(&due, &step, setting, epoch, &*self.storage)
+            .map_err(|error| {
+                let locate = |items: &Range<u32>| {
+                    let TimerPlace {
+                        trigger_time,
+                        stream,
+                        key,
+                    } = self.chain.place_of_timer(&due, items.start as usize);
+                    ItemLocation::Timer {
+                        stream,
+                        key,
+                        trigger_time,
+                    }
+                };
+                chain_failed(error, partition, epoch.id(), locate)
+            })?;
+        let last = self.chain.place_of_timer(&due, fired - 1);
+        self.time.fired(&step, fired, last);
+        let mut times = TimestampRuns::default();
+        times.push_many(setting.now, fired);
+        self.route(epoch, &times)
+    }
+
+    /// What timers that are set now are set by.
+    fn timer_setting(&self) -> TimerSetting {
+        TimerSetting {
+            now: self.clock.now(),
+            run: self.time.now().run,
+            at_end: self.time.is_at_end(),
         }
     }
 
@@ -385,26 +467,12 @@ impl Job {
         let partition = self.lease.partition;
         let (times, count) = (self.times_of(&input), input.len());
         let late = self.time.late_items(&input);
+        let setting = self.timer_setting();
         self.chain
-            .run(input, &late, epoch, &*self.storage, partition)
-            .map_err(|error| match error {
-                ChainError::Storage(error) => JobError::Storage(error),
-                ChainError::TooMuch {
-                    computation,
-                    size_bytes,
-                } => JobError::ChainTooLarge {
-                    computation,
-                    partition,
-                    epoch: epoch.id(),
-                    size_bytes,
-                },
-                ChainError::Guest(failure) => JobError::Guest {
-                    computation: failure.computation,
-                    partition,
-                    epoch: epoch.id(),
-                    location: locate(&self.input, &failure.items),
-                    source: Box::new(failure.error),
-                },
+            .run(input, &late, setting, epoch, &*self.storage)
+            .map_err(|error| {
+                let locate = |items: &Range<u32>| locate(&self.input, items);
+                chain_failed(error, partition, epoch.id(), locate)
             })?;
         if self.pace.is_some()
             && let Some(time) = self.time.set_idle(false)
@@ -491,9 +559,7 @@ impl Job {
             },
         };
         self.submitted = Some(self.hand_over(commit, coverage, counts));
-        if let Some(states) = self.chain.states() {
-            states.shrink(1);
-        }
+        self.chain.shrink(1);
         if let Some(hot_keys) = self.chain.hot_keys() {
             self.progress.hot_keys(hot_keys);
         }
@@ -531,10 +597,13 @@ impl Job {
             JobInput::Source(source) => parts.source_position = Some(source.seal()),
             JobInput::Lanes(lanes) => (parts.frontiers, coverage) = lanes.seal(),
         }
+        self.chain.sweep(&*self.storage)?;
         if let Some(states) = self.chain.states() {
             parts.states = states.take_changes();
         }
-        parts.time = self.time.seal(0);
+        let pending;
+        (parts.timers, pending) = self.chain.take_timer_changes();
+        parts.time = self.time.seal(pending, self.chain.state_ages());
         for place in 0..self.sinks.len() {
             match self.sinks[place].sink.seal() {
                 Ok(Sealed::Nothing) => {}
@@ -657,7 +726,34 @@ impl Job {
     }
 }
 
-fn locate(input: &JobInput, items: &std::ops::Range<u32>) -> ItemLocation {
+fn chain_failed(
+    error: ChainError,
+    partition: PartitionId,
+    epoch: EpochId,
+    locate: impl Fn(&Range<u32>) -> ItemLocation,
+) -> JobError {
+    match error {
+        ChainError::Storage(error) => JobError::Storage(error),
+        ChainError::TooMuch {
+            computation,
+            size_bytes,
+        } => JobError::ChainTooLarge {
+            computation,
+            partition,
+            epoch,
+            size_bytes,
+        },
+        ChainError::Guest(failure) => JobError::Guest {
+            computation: failure.computation,
+            partition,
+            epoch,
+            location: locate(&failure.items),
+            source: Box::new(failure.error),
+        },
+    }
+}
+
+fn locate(input: &JobInput, items: &Range<u32>) -> ItemLocation {
     match input {
         JobInput::Source(source) => source.locate(items),
         JobInput::Lanes(lanes) => lanes.locate(items),

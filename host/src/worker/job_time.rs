@@ -7,9 +7,9 @@
 use crate::engine::generator::WatermarkGenerator;
 use crate::engine::stream::InputMessages;
 use crate::engine::watermark::InputWatermarks;
-use crate::types::batch::Timestamp;
-use crate::types::epoch::EpochTime;
-use crate::types::timer::TimerPlace;
+use crate::types::batch::{TimeDomain, Timestamp};
+use crate::types::epoch::{EpochTime, StateAges};
+use crate::types::timer::{TimerPlace, TimerStep};
 use crate::types::watermark::{END_OF_TIME, LaneTime};
 use crate::worker::plan::{InputPlan, JobPlan};
 
@@ -19,6 +19,11 @@ pub(super) struct JobTime {
     now: EpochTime,
     /// Of a job that reads a source.
     generator: Option<WatermarkGenerator>,
+    /// Whether the inputs are idle, as of the last step.
+    is_idle: bool,
+    /// A step by the host's clock that is not done: up to which moment, and the last timer that fired
+    /// in it.
+    system_step: Option<(Timestamp, TimerPlace)>,
     /// For each input how far behind the watermark a message may be without being late.
     allowed_lateness: Vec<Timestamp>,
 }
@@ -32,6 +37,7 @@ impl JobTime {
             false => EpochTime {
                 run: plan.run,
                 latest_watermark: committed.latest_watermark,
+                ages: committed.ages,
                 pending_timers: committed.pending_timers,
                 ..EpochTime::default()
             },
@@ -44,8 +50,10 @@ impl JobTime {
             InputPlan::Lanes(_) => None,
         };
         JobTime {
-            now,
             generator,
+            is_idle: now.output.is_idle,
+            now,
+            system_step: None,
             allowed_lateness: plan.time.allowed_lateness.clone(),
         }
     }
@@ -68,30 +76,72 @@ impl JobTime {
 
     // ------------------------------------------------------------------------- steps of the input
 
-    /// The watermarks of the inputs are these from here on.
+    /// The watermarks of the inputs are these from here on. The step is done with
+    /// [`JobTime::end_step`].
     pub(super) fn take_step(&mut self, watermarks: &InputWatermarks) {
         self.now.step_count += 1;
         self.now.input_watermarks = watermarks.of_inputs().to_vec();
+        self.is_idle = watermarks.is_idle();
+        // Before every timer: none has fired.
+        self.now.fired_up_to = Some(TimerPlace::default());
         let watermark = self.watermark();
         if watermark != END_OF_TIME {
             self.now.latest_watermark = self.now.latest_watermark.max(watermark);
         }
     }
 
-    /// The last timer that fired in a step that is not done.
-    pub(super) fn fired_up_to(&self) -> Option<&TimerPlace> {
-        self.now.fired_up_to.as_ref()
+    /// The clock has come to a system-time timer.
+    pub(super) fn begin_system_step(&mut self, now: Timestamp) {
+        self.now.step_count += 1;
+        self.system_step = Some((now, TimerPlace::default()));
     }
 
-    /// Timers of the step in progress have fired, the last one of them here.
-    pub(super) fn fired(&mut self, count: usize, last: TimerPlace) {
+    /// The step that is not done, if there is one. One by the clock is only known to this job: a successor
+    /// begins one of its own.
+    pub(super) fn step(&self) -> Option<TimerStep> {
+        let system_step = || {
+            let (until, behind) = self.system_step.clone()?;
+            Some(TimerStep {
+                domain: TimeDomain::SystemTime,
+                until,
+                behind,
+            })
+        };
+        match &self.now.fired_up_to {
+            Some(behind) => Some(TimerStep {
+                domain: TimeDomain::EventTime,
+                until: self.watermark(),
+                behind: behind.clone(),
+            }),
+            None => system_step(),
+        }
+    }
+
+    /// Timers of the step have fired, the last one of them here.
+    pub(super) fn fired(&mut self, step: &TimerStep, count: usize, last: TimerPlace) {
         self.now.fired_count += count as u64;
-        self.now.fired_up_to = Some(last);
+        match (step.domain, &mut self.system_step) {
+            (TimeDomain::EventTime, _) => self.now.fired_up_to = Some(last),
+            (TimeDomain::SystemTime, Some((_, behind))) => *behind = last,
+            (TimeDomain::SystemTime, None) => {}
+        }
     }
 
-    /// No timer is due any more in the step.
-    pub(super) fn end_step(&mut self) {
-        self.now.fired_up_to = None;
+    /// No timer is due any more in the step, and the first pending one holds the watermark at `hold`.
+    /// What readers are to be told.
+    pub(super) fn end_step(&mut self, hold: Option<Timestamp>) -> Option<LaneTime> {
+        if self.now.fired_up_to.take().is_none() {
+            self.system_step = None;
+        }
+        let watermark = match (self.watermark(), hold) {
+            // The end of the lanes tells that.
+            (END_OF_TIME, _) => self.now.output.watermark,
+            (watermark, hold) => hold.map_or(watermark, |hold| hold.min(watermark)),
+        };
+        self.tell(LaneTime {
+            watermark,
+            is_idle: self.is_idle,
+        })
     }
 
     /// The messages of a batch that are late, as indexes into it, rising. They are counted.
@@ -144,11 +194,8 @@ impl JobTime {
     // --------------------------------------------------------------------------------- the output
 
     /// What readers are to be told when the job may raise its watermark to `watermark`; `None` when they
-    /// know. At the end of time the end of the lanes tells them.
+    /// know.
     pub(super) fn raise_output(&mut self, watermark: Timestamp) -> Option<LaneTime> {
-        if watermark == END_OF_TIME {
-            return None;
-        }
         self.tell(LaneTime {
             watermark,
             ..self.now.output
@@ -176,8 +223,9 @@ impl JobTime {
     // ---------------------------------------------------------------------------------- the epoch
 
     /// What the sealed epoch commits; the next one begins to count.
-    pub(super) fn seal(&mut self, pending_timers: u64) -> EpochTime {
+    pub(super) fn seal(&mut self, pending_timers: u64, ages: StateAges) -> EpochTime {
         self.now.pending_timers = pending_timers;
+        self.now.ages = ages;
         let sealed = self.now.clone();
         begin_epoch(&mut self.now);
         sealed

@@ -16,6 +16,7 @@ pub mod progress;
 pub mod reading;
 mod resting;
 pub mod source_times;
+mod sweep;
 pub mod timers;
 pub mod turns;
 
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::clock::Clock;
-use crate::storage::{Storage, StorageError};
+use crate::storage::Storage;
 use crate::types::pipeline::LaneLimits;
 use crate::worker::announced::{AnnouncedJob, JobContext};
 use crate::worker::board::LaneBoard;
@@ -31,6 +32,7 @@ use crate::worker::error::JobError;
 use crate::worker::job::{Job, JobEnd};
 use crate::worker::plan::JobPlan;
 use crate::worker::progress::RunProgress;
+use crate::worker::timers::TimersError;
 
 /// Stack of a job's thread: WebAssembly runs on it, up to the engine's own bound.
 const JOB_STACK_BYTES: usize = 8 << 20;
@@ -59,14 +61,14 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// When storage fails.
+    /// When storage fails, or timers are pending that a transform does not know.
     pub fn open(
         plans: Vec<JobPlan>,
         storage: &Arc<dyn Storage>,
         progress: &RunProgress,
         clock: &Arc<dyn Clock>,
         limits: LaneLimits,
-    ) -> Result<Worker, StorageError> {
+    ) -> Result<Worker, TimersError> {
         let context = JobContext {
             storage: Arc::clone(storage),
             board: Arc::new(LaneBoard::new(limits)),

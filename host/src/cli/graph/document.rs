@@ -40,7 +40,10 @@ pub(super) struct Node {
     /// The file of each partition of a source.
     pub(super) files: Vec<String>,
     pub(super) inputs: Vec<String>,
+    /// That of late messages stands last.
     pub(super) outputs: Vec<String>,
+    /// Which of the outputs gets late messages, where it is a transform that says so.
+    pub(super) late_output: Option<String>,
 }
 
 /// What a node is and how it is named; no two nodes of a pipeline have the same.
@@ -63,8 +66,22 @@ pub(super) enum NodeKind {
 pub(super) struct Stream {
     pub(super) name: String,
     pub(super) writer: NodeId,
+    /// Whether it has the late messages of its writer and nothing else.
+    pub(super) is_late: bool,
     /// None, where its messages are dropped.
     pub(super) readers: Vec<NodeId>,
+}
+
+impl Stream {
+    /// What a person should know of it beside its name: nothing of most.
+    pub(super) fn notes(&self) -> Vec<&'static str> {
+        let is_dropped = self.readers.is_empty();
+        let notes = [(self.is_late, "late"), (is_dropped, "dropped")];
+        notes
+            .into_iter()
+            .filter_map(|(holds, note)| holds.then_some(note))
+            .collect()
+    }
 }
 
 /// What runs as one: a source or transform, and the maps chained behind it.
@@ -210,6 +227,7 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
             .collect(),
         inputs: Vec::new(),
         outputs: vec![name.clone()],
+        late_output: None,
     });
     let computations = pipeline.computations.iter().map(|(name, options)| {
         let component = &options.component;
@@ -226,7 +244,8 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
             partitions,
             files: Vec::new(),
             inputs: options.inputs.clone(),
-            outputs: options.outputs.clone(),
+            outputs: options.streams_written().cloned().collect(),
+            late_output: options.late_output.clone(),
         }
     });
     let sinks = pipeline.sinks.iter().map(|(name, options)| Node {
@@ -240,6 +259,7 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
         files: Vec::new(),
         inputs: options.inputs.clone(),
         outputs: Vec::new(),
+        late_output: None,
     });
     sources.chain(computations).chain(sinks).collect()
 }
@@ -269,6 +289,7 @@ fn streams(nodes: &[Node]) -> Vec<Stream> {
             streams.push(Stream {
                 name: name.clone(),
                 writer: writer.id.clone(),
+                is_late: writer.late_output.as_ref() == Some(name),
                 readers: readers.map(|node| node.id.clone()).collect(),
             });
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::cli::graph::document::{GraphDocument, Job, NodeId, NodeKind};
+use crate::cli::graph::document::{GraphDocument, Job, NodeId, NodeKind, Stream};
 
 const ATTRIBUTES: &str = r##"  rankdir=LR
   bgcolor="transparent"
@@ -53,8 +53,13 @@ fn write_edges(lines: &mut String, graph: &GraphDocument, job: &Job) {
     for step in &job.steps {
         let from = step_id(job, step);
         for stream in &graph.node(step).outputs {
-            let label = quoted(stream);
-            let readers = &graph.stream(stream).readers;
+            let Stream {
+                readers, is_late, ..
+            } = graph.stream(stream);
+            let label = match is_late {
+                true => quoted(&format!("{stream} (late)")),
+                false => quoted(stream),
+            };
             if readers.is_empty() {
                 let nobody = quoted(&format!("nobody reads {stream} of {}", job.head));
                 let _ = writeln!(lines, "  {nobody} [shape=point]");

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::graph::document::{GraphDocument, Job, Node, NodeId, NodeKind};
+use crate::cli::graph::document::{GraphDocument, Job, Node, NodeId, NodeKind, Stream};
 use crate::cli::graph::layers::{ItemIndex, Layers, Line, Placement, Point, Size};
 
 /// Free room between a job's frame and what is inside; the frame's title takes more at the top.
@@ -19,7 +19,7 @@ pub(super) trait Measure {
     /// A node's box.
     fn node(&self, node: &Node) -> Size;
     /// A stream's label.
-    fn stream(&self, name: &str, is_read: bool) -> Size;
+    fn stream(&self, stream: &Stream) -> Size;
     /// The least width of a frame with this title.
     fn frame_width(&self, title: &str) -> i32;
 }
@@ -57,8 +57,7 @@ pub(super) struct NodeBox<'a> {
 pub(super) struct StreamLabel<'a> {
     pub(super) corner: Point,
     pub(super) size: Size,
-    pub(super) name: &'a str,
-    pub(super) is_read: bool,
+    pub(super) stream: &'a Stream,
 }
 
 /// From left to right through these points, straight inside each pair and bent between pairs.
@@ -85,7 +84,7 @@ struct JobPicture<'a> {
     placement: Placement,
     size: Size,
     steps: Vec<(ItemIndex, &'a Node)>,
-    streams: Vec<(ItemIndex, &'a str, bool)>,
+    streams: Vec<(ItemIndex, &'a Stream)>,
     arrows: Vec<(ArrowKind, Line, ItemIndex)>,
     /// The streams that leave the job, each with its line up to the frame.
     exits: Vec<(&'a str, Line)>,
@@ -191,12 +190,11 @@ impl<'a> Picture<'a> {
                 node,
             });
         }
-        for (item, name, is_read) in &job.streams {
+        for (item, stream) in &job.streams {
             self.labels.push(StreamLabel {
                 corner: place(job.placement.corner(*item)),
                 size: job.placement.size_of(*item),
-                name,
-                is_read: *is_read,
+                stream,
             });
         }
         for (kind, line, to) in &job.arrows {
@@ -215,7 +213,7 @@ impl<'a> JobPicture<'a> {
     fn of(graph: &'a GraphDocument, job: &'a Job, measure: &impl Measure) -> JobPicture<'a> {
         let mut layers = Layers::default();
         let mut steps = Vec::new();
-        let mut streams: Vec<(ItemIndex, &str, bool)> = Vec::new();
+        let mut streams: Vec<(ItemIndex, &Stream)> = Vec::new();
         let mut arrows = Vec::new();
         // Steps stand in even columns, the streams that they write in the odd ones behind them.
         let mut columns: BTreeMap<&str, usize> = BTreeMap::new();
@@ -227,30 +225,30 @@ impl<'a> JobPicture<'a> {
             let column = inputs.max().map_or(0, |column| column + 1);
             let size = measure.node(node);
             let item = layers.add(column, size, size.height / 2);
-            for (stream, name, _) in streams.iter().filter(|_| chained) {
-                if node.inputs.iter().any(|input| input == name) {
-                    let exit = layers.size_of(*stream).height / 2;
-                    let line = layers.connect(*stream, exit, item);
+            for (label, stream) in streams.iter().filter(|_| chained) {
+                if node.inputs.contains(&stream.name) {
+                    let exit = layers.size_of(*label).height / 2;
+                    let line = layers.connect(*label, exit, item);
                     arrows.push((ArrowKind::Reads, line, item));
                 }
             }
             for name in &node.outputs {
-                let is_read = !graph.stream(name).readers.is_empty();
-                let label = measure.stream(name, is_read);
-                let stream = layers.add(column + 1, label, label.height / 2);
-                let line = layers.connect(item, size.height / 2, stream);
-                arrows.push((ArrowKind::Writes, line, stream));
-                streams.push((stream, name, is_read));
+                let stream = graph.stream(name);
+                let label_size = measure.stream(stream);
+                let label = layers.add(column + 1, label_size, label_size.height / 2);
+                let line = layers.connect(item, size.height / 2, label);
+                arrows.push((ArrowKind::Writes, line, label));
+                streams.push((label, stream));
                 columns.insert(name, column + 1);
             }
             steps.push((item, node));
         }
         let border = columns.values().max().map_or(1, |column| column + 1);
         let mut exits = Vec::new();
-        for (item, name, _) in &streams {
-            if graph.stream(name).readers.iter().any(Job::feeds_outside) {
-                let exit = layers.size_of(*item).height / 2;
-                exits.push((*name, layers.lead(*item, exit, border)));
+        for (label, stream) in &streams {
+            if stream.readers.iter().any(Job::feeds_outside) {
+                let exit = layers.size_of(*label).height / 2;
+                exits.push((stream.name.as_str(), layers.lead(*label, exit, border)));
             }
         }
         let title = match job.partitions {

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::cli::graph::document::{GraphDocument, Node};
+use crate::cli::graph::document::{GraphDocument, Node, Stream};
 use crate::cli::graph::layers::{Point, Size};
 use crate::cli::graph::picture::{Arrow, ArrowKind, Frame, Measure, NodeBox, Picture, StreamLabel};
 
@@ -92,8 +92,8 @@ impl Measure for Texts {
         }
     }
 
-    fn stream(&self, name: &str, is_read: bool) -> Size {
-        let text = label_text(name, is_read);
+    fn stream(&self, stream: &Stream) -> Size {
+        let text = label_text(stream);
         Size {
             width: length(&text) * TEXT_CHARACTER_WIDTH + 2 * TEXT_PADDING - 8,
             height: LABEL_HEIGHT,
@@ -149,14 +149,15 @@ fn write_node(svg: &mut String, part: &NodeBox<'_>) {
 }
 
 fn write_label(svg: &mut String, label: &StreamLabel<'_>) {
-    let class = if label.is_read { "label" } else { "dropped" };
+    let is_dropped = label.stream.readers.is_empty();
+    let class = if is_dropped { "dropped" } else { "label" };
     write_rectangle(svg, class, label.corner, label.size, LABEL_HEIGHT / 2);
     let _ = writeln!(
         svg,
         "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
         label.corner.x + label.size.width / 2,
         label.corner.y + 15,
-        escaped(&label_text(label.name, label.is_read)),
+        escaped(&label_text(label.stream)),
     );
 }
 
@@ -245,11 +246,11 @@ fn caption(node: &Node) -> String {
     clipped(&text, TEXT_CHARACTERS_MAX)
 }
 
-fn label_text(name: &str, is_read: bool) -> String {
-    let name = clipped(name, NAME_CHARACTERS_MAX);
-    match is_read {
-        true => name,
-        false => format!("{name} (dropped)"),
+fn label_text(stream: &Stream) -> String {
+    let name = clipped(&stream.name, NAME_CHARACTERS_MAX);
+    match &stream.notes()[..] {
+        [] => name,
+        notes => format!("{name} ({})", notes.join(", ")),
     }
 }
 

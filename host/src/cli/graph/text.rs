@@ -7,6 +7,9 @@ use crate::cli::graph::document::{GraphDocument, Job, NodeId, NodeKind};
 /// What a stream's line says of its readers where there are none.
 const NOBODY: &str = "nobody: its messages are dropped";
 
+/// What the line of a stream of late messages says of them.
+const LATE: &str = "; late messages";
+
 /// The whole graph.
 pub(super) fn text(graph: &GraphDocument) -> String {
     let nodes = graph.nodes.iter().map(|node| node.id.to_string().len() + 2);
@@ -42,13 +45,14 @@ fn write_job(lines: &mut String, graph: &GraphDocument, job: &Job, width: usize)
         let _ = writeln!(lines, "{id:<width$}{}", node.detail);
         for stream in &node.outputs {
             let name = format!("    {stream}");
-            let readers = &graph.stream(stream).readers;
-            let readers: Vec<String> = readers.iter().map(reader).collect();
+            let stream = graph.stream(stream);
+            let readers: Vec<String> = stream.readers.iter().map(reader).collect();
             let readers = match readers.is_empty() {
                 true => NOBODY.to_owned(),
                 false => readers.join(", "),
             };
-            let _ = writeln!(lines, "{name:<width$}-> {readers}");
+            let late = if stream.is_late { LATE } else { "" };
+            let _ = writeln!(lines, "{name:<width$}-> {readers}{late}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::types::batch::ComputationKind;
+use crate::types::batch::{ComputationKind, TimeDomain};
 use crate::types::digest::Digest;
 
 /// What is about to run, as far as a change of it matters.
@@ -51,6 +51,8 @@ pub struct ComputationIntent {
     pub inputs: Vec<String>,
     /// Versions of its states by name.
     pub states: BTreeMap<String, u32>,
+    /// The clocks of its timer streams by name.
+    pub timers: BTreeMap<String, TimeDomain>,
     /// How many partitions it has; 0 for a map.
     pub partition_count: u32,
 }

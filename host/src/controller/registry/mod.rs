@@ -5,6 +5,7 @@
 //! - `rows`: the rows of the catalog and their bytes.
 //! - `numbering`: gives numbers to what is new.
 //! - [`refusal`]: what stands against it.
+//! - [`run`]: which run of it is in progress.
 //!
 //! **Invariant:** partition and stream numbers are handed out once, together with the rows that
 //! name them, or skipped. What leaves a pipeline keeps its row, so that it is known when it comes
@@ -14,6 +15,7 @@ pub mod intent;
 mod numbering;
 pub mod refusal;
 pub(super) mod rows;
+pub mod run;
 #[cfg(test)]
 pub(super) mod tests;
 
@@ -23,15 +25,16 @@ use crate::controller::change::{Change, changes, state_version_changes};
 use crate::controller::layouts::{EarlierLayouts, Layouts, layout_row, layouts_from_now_on};
 use crate::controller::source_rows::{SourcePartitions, UnlistedPartition};
 use crate::storage::{CatalogChange, CatalogOutcome, Storage};
-use crate::types::batch::ComputationKind;
 use crate::types::ids::{PartitionId, StreamId};
 
 use numbering::{number_nodes, number_streams};
 use refusal::refuse_taken_sinks;
 use rows::{LAYOUTS, PipelineRows, Rows, node_key, pipeline_key};
+use run::{RunRow, has_come_to_its_end};
 
 pub use intent::{ComputationIntent, Intent, SinkIntent, SourceIntent};
 pub use refusal::RegistryError;
+pub use run::RunInProgress;
 
 /// A pipeline as it will be registered: compared with the last run, numbered, not written yet.
 #[derive(Debug)]
@@ -48,6 +51,10 @@ pub struct Registration {
     /// The same from now on.
     pub(super) layouts: Layouts,
     source_partitions: SourcePartitions,
+    /// The run that is known, if there was any.
+    known_run: Option<RunRow>,
+    /// The run that begins or goes on.
+    run: RunRow,
     /// Everything that has changed since the last run.
     pub changes: Vec<Change>,
 }
@@ -82,6 +89,16 @@ impl Registration {
         };
         let source_partitions = SourcePartitions::draft(storage, pipeline, intent, next)?;
         let layouts = layouts_from_now_on(pipeline, &known_layouts, &known.nodes, &now.nodes)?;
+        let known_run = RunRow::read(storage, pipeline)?;
+        let run = RunRow::next(known_run, |run| {
+            let transforms = known.nodes.transforms();
+            let transforms: Vec<PartitionId> = transforms
+                .flat_map(|(_, partitions)| partitions)
+                .copied()
+                .collect();
+            let all = all_partitions(&known, &source_partitions, &known_layouts);
+            has_come_to_its_end(storage, run, &transforms, &all)
+        })?;
         if now != known || source_partitions.have_changed() || found.is_empty() {
             now.deployment = next;
         }
@@ -94,6 +111,8 @@ impl Registration {
             known_layouts,
             layouts,
             source_partitions,
+            known_run,
+            run,
         })
     }
 
@@ -104,7 +123,15 @@ impl Registration {
 
     /// Number of the run of the pipeline, which its watermarks belong to.
     pub fn run(&self) -> u64 {
-        1
+        self.run.number
+    }
+
+    /// The run that is in progress once this is committed.
+    pub fn run_in_progress(&self) -> RunInProgress {
+        RunInProgress {
+            pipeline: self.pipeline.clone(),
+            number: self.run.number,
+        }
     }
 
     /// Number of the deployment in force until [`Registration::commit`]; 0 before the first one.
@@ -152,11 +179,7 @@ impl Registration {
 
     /// The transforms that are about to run, with their partitions.
     pub fn transforms(&self) -> impl Iterator<Item = (&str, &[PartitionId])> {
-        let computations = self.now.nodes.computations.iter();
-        let in_force = computations.filter(|(_, row)| {
-            row.removed_in.is_none() && row.last.kind == ComputationKind::Transform
-        });
-        in_force.map(|(name, row)| (name.as_str(), row.last.partitions.as_slice()))
+        self.now.nodes.transforms()
     }
 
     /// Every partition that is about to run.
@@ -185,14 +208,7 @@ impl Registration {
 
     /// Every partition that the pipeline had when it ran last and of which anything may be left.
     pub fn partitions_ever(&self) -> Vec<PartitionId> {
-        let computations = self.known.nodes.computations.values();
-        let computations = computations.map(|row| &row.last.partitions);
-        let sources = self.source_partitions.ever();
-        let retiring = self.known_layouts.values();
-        sources
-            .chain(computations.flatten().copied())
-            .chain(retiring.flat_map(EarlierLayouts::partitions))
-            .collect()
+        all_partitions(&self.known, &self.source_partitions, &self.known_layouts)
     }
 
     pub(super) fn commit_catalog(
@@ -225,13 +241,33 @@ impl Registration {
             let key = node_key(&self.pipeline, LAYOUTS, name);
             writes.push((key, layout_row(layouts)));
         }
+        let run_key = RunRow::key(&self.pipeline);
+        if self.known_run != Some(self.run) {
+            writes.push((run_key.clone(), Some(rows::encode(&self.run))));
+        }
         if writes.is_empty() {
             return Ok(());
         }
+        let known_run = self.known_run.map(|run| rows::encode(&run));
         let change = CatalogChange {
-            expectations: vec![(pipeline_key, found)],
+            expectations: vec![(pipeline_key, found), (run_key, known_run)],
             writes,
         };
         self.commit_catalog(storage, &change)
     }
+}
+
+/// Every partition that the pipeline had when it ran last and of which anything may be left.
+fn all_partitions(
+    known: &PipelineRows,
+    source_partitions: &SourcePartitions,
+    known_layouts: &Layouts,
+) -> Vec<PartitionId> {
+    let computations = known.nodes.computations.values();
+    let computations = computations.map(|row| &row.last.partitions);
+    let retiring = known_layouts.values();
+    (source_partitions.ever())
+        .chain(computations.flatten().copied())
+        .chain(retiring.flat_map(EarlierLayouts::partitions))
+        .collect()
 }

@@ -51,6 +51,7 @@ pub(super) fn number_nodes(
             digest: computation.digest,
             parameters: computation.parameters.clone(),
             inputs: computation.inputs.clone(),
+            timers: computation.timers.clone(),
             partitions,
             states,
         });

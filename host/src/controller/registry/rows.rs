@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::controller::registry::intent::SinkIntent;
 use crate::storage::{CATALOG_VALUE_BYTES_MAX, Storage, StorageError, StoredRow, keys};
-use crate::types::batch::ComputationKind;
+use crate::types::batch::{ComputationKind, TimeDomain};
 use crate::types::digest::Digest;
 use crate::types::ids::{PartitionId, StreamId};
 
@@ -82,9 +82,21 @@ pub(in crate::controller) struct KnownComputation {
     pub(in crate::controller) parameters: String,
     /// Inputs of the pipeline that it reads, sorted.
     pub(in crate::controller) inputs: Vec<String>,
+    /// The clocks of its timer streams by name.
+    pub(in crate::controller) timers: BTreeMap<String, TimeDomain>,
     /// Versions by name of every state that it ever had. They have rows of their own.
     #[serde(skip)]
     pub(in crate::controller) states: BTreeMap<String, u32>,
+}
+
+impl KnownNodes {
+    /// The transforms that are part of the pipeline, with their partitions.
+    pub(super) fn transforms(&self) -> impl Iterator<Item = (&str, &[PartitionId])> {
+        let in_force = (self.computations.iter()).filter(|(_, row)| {
+            row.removed_in.is_none() && row.last.kind == ComputationKind::Transform
+        });
+        in_force.map(|(name, row)| (name.as_str(), row.last.partitions.as_slice()))
+    }
 }
 
 impl<T> NodeRow<T> {
@@ -359,6 +371,7 @@ mod tests {
             partitions: (300..556).map(PartitionId).collect(),
             parameters: "{}".to_owned(),
             inputs: vec!["in".to_owned()],
+            timers: BTreeMap::from([("quiet".to_owned(), TimeDomain::EventTime)]),
             states: BTreeMap::from([("totals".to_owned(), 2)]),
         };
         let sink = SinkIntent {
@@ -406,7 +419,7 @@ mod tests {
                 [
                     b"\x01\x00\x01",
                     &digest[..],
-                    b"\xac\x02\x80\x02\x02{}\x01\x02in",
+                    b"\xac\x02\x80\x02\x02{}\x01\x02in\x01\x05quiet\x00",
                 ]
                 .concat(),
             ),

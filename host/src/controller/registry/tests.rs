@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::*;
 use crate::storage::embedded::{EmbeddedOptions, EmbeddedStorage};
 use crate::storage::memory::MemoryStorage;
-use crate::types::batch::ComputationKind;
+use crate::types::batch::{ComputationKind, TimeDomain};
 use crate::types::digest::Digest;
 
 pub(in crate::controller) fn intent(parameters: &str, source: &str, state_version: u32) -> Intent {
@@ -16,6 +16,7 @@ pub(in crate::controller) fn intent(parameters: &str, source: &str, state_versio
         parameters: parameters.to_owned(),
         inputs: vec!["departures".to_owned()],
         states: BTreeMap::from([("totals".to_owned(), state_version)]),
+        timers: BTreeMap::new(),
         partition_count: 1,
     };
     let source = SourceIntent {
@@ -87,6 +88,32 @@ fn every_change_is_named_with_both_values_and_once_committed_is_none() {
     assert_eq!(draft.changes.len(), 2);
     assert_eq!(register(&storage, "a", &now), expected);
     assert!(register(&storage, "a", &now).is_empty());
+}
+
+#[test]
+fn timer_streams_that_come_go_and_change_their_clock_are_a_change() {
+    let storage = MemoryStorage::default();
+    let with = |timers: &[(&str, TimeDomain)]| {
+        let mut intent = intent("{}", "file x", 1);
+        let delays = intent.computations.get_mut("delays").unwrap();
+        let timers = timers.iter();
+        delays.timers = timers.map(|(name, of)| ((*name).to_owned(), *of)).collect();
+        intent
+    };
+    let (event, system) = (TimeDomain::EventTime, TimeDomain::SystemTime);
+    register(&storage, "a", &with(&[]));
+    assert_eq!(
+        register(&storage, "a", &with(&[("quiet", event), ("hour", event)])),
+        ["timers of computation delays: was none, now hour (event time), quiet (event time)"]
+    );
+    assert_eq!(
+        register(&storage, "a", &with(&[("quiet", system)])),
+        [
+            "timers of computation delays: was hour (event time), quiet (event time), \
+          now quiet (system time)"
+        ]
+    );
+    assert!(register(&storage, "a", &with(&[("quiet", system)])).is_empty());
 }
 
 #[test]
@@ -205,6 +232,12 @@ fn largest_intent() -> Intent {
                 .map(|state| (format!("{state:0>200}"), 1))
                 .collect(),
             _ => BTreeMap::from([("totals".to_owned(), 1)]),
+        },
+        timers: match number {
+            0 => (0..1_000)
+                .map(|timer| (format!("{timer:0>200}"), TimeDomain::EventTime))
+                .collect(),
+            _ => BTreeMap::new(),
         },
         partition_count: 256,
     };

@@ -1,11 +1,11 @@
 //! States of the old partitions become states of the new ones; later they go from the old ones.
 
-use super::writer::{PartitionWriter, PendingEpochs, alignment};
+use super::writer::{PartitionWriter, PendingEpochs, last_record, raise};
 use super::{MoveLimits, Observer, Repartition, RepartitionError, RepartitionProgress};
 use crate::storage::scan::ScanLimit;
 use crate::storage::{Storage, StorageError, rows};
 use crate::types::column::Column;
-use crate::types::epoch::StateChanges;
+use crate::types::epoch::{EpochRecord, StateChanges, StoredState};
 use crate::types::ids::PartitionId;
 use crate::types::key::{key_hash, partition_of};
 
@@ -16,15 +16,15 @@ pub(super) fn hand_over(
     storage: &dyn Storage,
     moved: &mut dyn FnMut(u64),
 ) -> Result<(), RepartitionError> {
-    let mut latest = 0;
+    let mut latest = EpochRecord::default();
     for partition in repartition.from {
-        latest = latest.max(alignment(storage, *partition)?);
+        raise(&mut latest, &last_record(storage, *partition)?);
     }
     let mut successors = Vec::with_capacity(repartition.to.len());
     for partition in repartition.to {
         let mut writer = PartitionWriter::open(storage, *partition, repartition.deployment)?;
         successors.push(Successor {
-            owes_alignment: writer.raise_alignment(latest),
+            owes_record: writer.raise_record(&latest),
             writer,
             changes: StateChanges::default(),
         });
@@ -55,8 +55,9 @@ pub(super) fn hand_over(
 struct Successor<'a> {
     writer: PartitionWriter<'a>,
     changes: StateChanges,
-    /// Whether an epoch has yet to say which alignment timestamps were given before.
-    owes_alignment: bool,
+    /// Whether an epoch has yet to say which alignment timestamps were given before, and which
+    /// watermarks there were.
+    owes_record: bool,
 }
 
 struct HandOver<'a> {
@@ -72,14 +73,19 @@ struct HandOver<'a> {
 }
 
 impl HandOver<'_> {
-    fn take(&mut self, state: &str, rows: Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), RepartitionError> {
+    fn take(
+        &mut self,
+        state: &str,
+        rows: Vec<(Vec<u8>, StoredState)>,
+    ) -> Result<(), RepartitionError> {
         self.rows += rows.len();
-        for (key, value) in rows {
-            self.size_bytes += key.len() + value.len();
+        for (key, stored) in rows {
+            self.size_bytes += key.len() + stored.value.len();
             let successor = partition_of(key_hash(&key), self.successors.len());
             let changes = &mut self.successors[successor].changes;
             changes.keys.push(&key);
-            changes.values.push(&value);
+            changes.values.push(&stored.value);
+            changes.touched.push(stored.touched);
         }
         match self.size_bytes >= self.limits.commit_bytes || self.rows >= self.limits.commit_rows {
             true => self.submit(state),
@@ -97,11 +103,17 @@ impl HandOver<'_> {
                 continue;
             }
             let (lease, mut epoch) = successor.writer.next_epoch();
+            let is_aging = changes.touched.iter().any(|touched| *touched != 0);
             epoch.states = vec![StateChanges {
                 state: state.to_owned(),
+                touched: if is_aging {
+                    changes.touched
+                } else {
+                    Vec::new()
+                },
                 ..changes
             }];
-            successor.owes_alignment = false;
+            successor.owes_record = false;
             epochs.push((lease, epoch));
         }
         self.size_bytes = 0;
@@ -126,7 +138,7 @@ impl HandOver<'_> {
         for successor in self
             .successors
             .iter_mut()
-            .filter(|successor| successor.owes_alignment)
+            .filter(|successor| successor.owes_record)
         {
             epochs.push(successor.writer.next_epoch());
         }
@@ -247,7 +259,7 @@ fn for_each_page(
     partition: PartitionId,
     state: &str,
     limits: &MoveLimits,
-    mut take: impl FnMut(Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), RepartitionError>,
+    mut take: impl FnMut(Vec<(Vec<u8>, StoredState)>) -> Result<(), RepartitionError>,
 ) -> Result<(), RepartitionError> {
     let limit = ScanLimit {
         rows: limits.page_rows,

@@ -11,7 +11,8 @@ use crate::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
 use crate::storage::rows;
 use crate::storage::scan::ScanLimit;
 use crate::types::epoch::{
-    ChunkMessages, EpochCommit, FrontierAdvance, LaneChunk, LaneTrim, StateChanges,
+    ChunkMessages, EpochCommit, EpochTime, FrontierAdvance, LaneChunk, LaneTrim, StateAge,
+    StateAges, StateChanges, StoredState,
 };
 use crate::types::ids::{LaneId, StreamId};
 use crate::types::key::{key_hash, partition_of};
@@ -51,7 +52,7 @@ pub(in crate::controller) type Waiting = BTreeMap<(PartitionId, StreamId, Vec<u8
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::controller) struct Content {
     pub(in crate::controller) waiting: Waiting,
-    pub(in crate::controller) states: BTreeMap<(String, Vec<u8>), Vec<u8>>,
+    pub(in crate::controller) states: BTreeMap<(String, Vec<u8>), StoredState>,
 }
 
 fn commit(storage: &dyn Storage, lease: &crate::types::lease::Lease, commit: EpochCommit) {
@@ -113,6 +114,7 @@ pub(in crate::controller) fn begin(
         let lease = leases::grant(storage, *partition).unwrap();
         let mut epoch = EpochCommit::empty(&lease, EpochId(1));
         epoch.record.alignment = ALIGNMENT - place as u64;
+        epoch.record.time = time_of(place as u64);
         let own = |key: &Vec<u8>| from[partition_of(key_hash(key), from.len())] == *partition;
         let mut keys: Vec<Vec<u8>> = (0..KEYS)
             .map(|key| format!("key {key}").into_bytes())
@@ -124,9 +126,13 @@ pub(in crate::controller) fn begin(
                 state: state.to_owned(),
                 ..StateChanges::default()
             };
-            for key in keys.iter().step_by(every) {
+            for (place, key) in (0..).zip(keys.iter().step_by(every)) {
                 changes.keys.push(key);
                 changes.values.push(&[state.as_bytes(), key].concat());
+                // One of them has a time to live, since not so long ago.
+                if state == "worst" {
+                    changes.touched.push(place % 3 * 500);
+                }
             }
             epoch.states.push(changes);
         }
@@ -147,6 +153,22 @@ pub(in crate::controller) fn begin(
         commit(storage, &lease, epoch);
     }
     leases::end_all(storage).unwrap();
+}
+
+/// Where the partition of a layout stands in time.
+fn time_of(place: u64) -> EpochTime {
+    EpochTime {
+        latest_watermark: 2_000 - place,
+        ages: StateAges {
+            first_watermark: 100 + place,
+            states: vec![StateAge {
+                state: "worst".to_owned(),
+                since: 200 + place,
+                expired_up_to: 300 - place,
+            }],
+        },
+        ..EpochTime::default()
+    }
 }
 
 /// What the readers of a layout would find, each for the keys of its range alone.
@@ -243,8 +265,28 @@ fn check_moved(
         let readers = rows::lanes_kept(storage, producer).unwrap();
         assert!(readers.iter().all(|lane| to.contains(&lane.reader)));
     }
+    let last = from.len() as u64 - 1;
+    for partition in to {
+        let time = writer::last_record(storage, *partition).unwrap().time;
+        assert_eq!(
+            time,
+            EpochTime {
+                latest_watermark: 2_000,
+                ages: StateAges {
+                    first_watermark: 100 + last,
+                    states: vec![StateAge {
+                        state: "worst".to_owned(),
+                        since: 200 + last,
+                        expired_up_to: 300,
+                    }],
+                },
+                ..EpochTime::default()
+            }
+        );
+    }
     for partition in to.iter().chain(&producers()) {
-        assert_eq!(writer::alignment(storage, *partition).unwrap(), ALIGNMENT);
+        let record = writer::last_record(storage, *partition).unwrap();
+        assert_eq!(record.alignment, ALIGNMENT);
         assert!(leases::current(storage, *partition).unwrap().is_none());
     }
 }
@@ -434,5 +476,9 @@ fn large_states_move_a_few_at_a_time() {
     );
     let states = content(&storage, &to).states;
     assert_eq!(states.len(), 100);
-    assert!(states.values().all(|value| value.len() == VALUE_BYTES));
+    assert!(
+        states
+            .values()
+            .all(|stored| stored.value.len() == VALUE_BYTES)
+    );
 }

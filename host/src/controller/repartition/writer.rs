@@ -2,8 +2,7 @@
 
 use super::RepartitionError;
 use crate::storage::{CommitOutcome, CommitTicket, Storage, StorageError, leases, rows};
-use crate::types::batch::Timestamp;
-use crate::types::epoch::{EpochCommit, EpochRecord};
+use crate::types::epoch::{EpochCommit, EpochRecord, EpochTime, StateAges};
 use crate::types::ids::{EpochId, PartitionId};
 use crate::types::lease::Lease;
 
@@ -35,18 +34,17 @@ impl<'a> PartitionWriter<'a> {
             next: storage.head(partition)?.epoch.next(),
             record: EpochRecord {
                 deployment,
-                alignment: alignment(storage, partition)?,
-                ..EpochRecord::default()
+                ..last_record(storage, partition)?
             },
         })
     }
 
-    /// Makes sure that no alignment timestamp that the partition gives is less than `alignment`.
-    /// Whether that is more than it knew of.
-    pub(super) fn raise_alignment(&mut self, alignment: Timestamp) -> bool {
-        let rises = alignment > self.record.alignment;
-        self.record.alignment = self.record.alignment.max(alignment);
-        rises
+    /// Makes sure that nothing that the partition's time and its alignment timestamps may not fall below
+    /// is less than in `record`, another partition's. Whether that is more than it knew of.
+    pub(super) fn raise_record(&mut self, record: &EpochRecord) -> bool {
+        let before = self.record.clone();
+        raise(&mut self.record, record);
+        self.record != before
     }
 
     /// The partition's next epoch, with nothing in it yet. It must be submitted before the one after
@@ -108,12 +106,50 @@ impl PendingEpochs {
     }
 }
 
-/// The greatest alignment timestamp that the partition has given; its last epoch has it.
-pub(super) fn alignment(
+/// What the record of the partition's last epoch has for those that follow it: the greatest alignment
+/// timestamp, and where the partition stands in time.
+pub(super) fn last_record(
     storage: &dyn Storage,
     partition: PartitionId,
-) -> Result<Timestamp, StorageError> {
+) -> Result<EpochRecord, StorageError> {
     let head = storage.head(partition)?;
-    let record = rows::read_epoch_record(storage, partition, head.epoch)?;
-    Ok(record.map_or(0, |record| record.alignment))
+    let record = rows::read_epoch_record(storage, partition, head.epoch)?.unwrap_or_default();
+    Ok(EpochRecord {
+        alignment: record.alignment,
+        time: EpochTime {
+            step_count: 0,
+            fired_count: 0,
+            late_count: 0,
+            future_count: 0,
+            ..record.time
+        },
+        ..EpochRecord::default()
+    })
+}
+
+/// Raises what may not fall to what it is in another partition's record. Of states that were touched
+/// when that is not known, and of ones that got their time to live at different watermarks, the later
+/// time counts: none goes too early. None that is too old already comes back either.
+pub(super) fn raise(record: &mut EpochRecord, other: &EpochRecord) {
+    record.alignment = record.alignment.max(other.alignment);
+    let (time, other) = (&mut record.time, &other.time);
+    time.latest_watermark = time.latest_watermark.max(other.latest_watermark);
+    raise_ages(&mut time.ages, &other.ages);
+}
+
+fn raise_ages(ages: &mut StateAges, other: &StateAges) {
+    ages.first_watermark = ages.first_watermark.max(other.first_watermark);
+    for of_other in &other.states {
+        let known = ages
+            .states
+            .iter_mut()
+            .find(|age| age.state == of_other.state);
+        match known {
+            Some(age) => {
+                age.since = age.since.max(of_other.since);
+                age.expired_up_to = age.expired_up_to.max(of_other.expired_up_to);
+            }
+            None => ages.states.push(of_other.clone()),
+        }
+    }
 }

@@ -5,6 +5,7 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufReader, Read, Seek as _, SeekFrom, Take};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
@@ -39,6 +40,17 @@ enum Reader {
     Gzip(MultiGzDecoder<BufReader<Counted>>),
     ZipStored(Checked<BufReader<Counted>>),
     ZipDeflated(Checked<DeflateDecoder<BufReader<Counted>>>),
+}
+
+/// What became of a file whose end was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LookedAgain {
+    /// It has the end that it had.
+    Unchanged,
+    /// There is more behind what was read.
+    Grown,
+    /// Under its name is another file, or what was read is not there any more.
+    Replaced,
 }
 
 impl Content {
@@ -105,6 +117,36 @@ impl Content {
         }
     }
 
+    /// Looks at a plain file again of which everything up to `end` was read, `tail` last: whether more is
+    /// there now, or another file.
+    pub(super) fn look_again(
+        &mut self,
+        path: &Path,
+        end: u64,
+        tail: &[u8],
+    ) -> io::Result<LookedAgain> {
+        let Reader::Plain(file) = &self.reader else {
+            return Ok(LookedAgain::Unchanged);
+        };
+        let (named, opened) = (std::fs::metadata(path)?, file.metadata()?);
+        let is_same = (named.dev(), named.ino()) == (opened.dev(), opened.ino());
+        if !is_same || opened.len() < end {
+            return Ok(LookedAgain::Replaced);
+        }
+        if opened.len() == end {
+            return Ok(LookedAgain::Unchanged);
+        }
+        // It may have been cut and have grown since.
+        let mut now = vec![0; tail.len()];
+        match file.read_exact_at(&mut now, end - tail.len() as u64) {
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(error),
+            Ok(()) if now == tail => {}
+            _ => return Ok(LookedAgain::Replaced),
+        }
+        self.write_time = self.write_time.max(write_time(&opened));
+        Ok(LookedAgain::Grown)
+    }
+
     /// The name of the compression, if there is one.
     pub(super) fn compression(&self) -> Option<&'static str> {
         match &self.reader {
@@ -114,7 +156,8 @@ impl Content {
         }
     }
 
-    /// When the file was written last before it was opened, in milliseconds since the Unix epoch.
+    /// When the file was written last before it was opened or looked at again, in milliseconds since the Unix
+    /// epoch.
     pub(super) fn write_time(&self) -> Timestamp {
         self.write_time
     }

@@ -2,20 +2,26 @@
 //! record when it is opened again later. What is appended to the file meanwhile is new; any other
 //! change is noticed and refused, or accepted as a new file.
 //!
+//! A file that is followed has no end: behind its last whole record the source waits for more, and looks
+//! for changes each time that it is asked as it does when it is opened.
+//!
 //! - `content.rs`: the decompressed bytes.
 //! - `window.rs`: the bytes ahead and just behind, contiguous.
 //! - `format.rs`: where a record ends and what its payload is.
 //! - `position.rs`: how far the file was read, and by what it is recognised.
 //! - `recognition.rs`: whether a file under another name is the one that a position is of.
+//! - `following.rs`: what is appended to a file that is followed.
 //! - `finished.rs`: a compressed file that is as it was when it was read to its end.
 
 mod content;
 mod finished;
+mod following;
 mod format;
 mod position;
 mod recognition;
 mod window;
 
+use crate::source::file::following::open_window;
 use crate::source::file::format::{CsvHeader, Cut, Cutter, Decoder};
 use crate::source::file::position::{FilePosition, Fingerprint, PackedFile};
 use crate::source::file::window::{FINGERPRINT_BYTES, Window};
@@ -95,7 +101,7 @@ impl FileSource {
         options: &FileSourceOptions,
         incarnation: u32,
     ) -> Result<FileSource, SourceError> {
-        let window = Window::open(&options.path)?;
+        let window = open_window(options)?;
         let mut source = FileSource {
             options: options.clone(),
             write_time: window.content().write_time(),
@@ -130,7 +136,7 @@ impl FileSource {
             ));
         }
         // The beginning first: a header is only worth reading if it is the old one.
-        let mut window = Window::open(&options.path)?;
+        let mut window = open_window(options)?;
         window.fetch_at_least(FINGERPRINT_BYTES)?;
         let head = position.head.length_bytes as usize;
         let now = Fingerprint::of(&window.unread()[..window.unread().len().min(head)]);
@@ -169,9 +175,12 @@ impl FileSource {
             false => position.is_unterminated,
         };
         if has_grown {
-            let was = format!("line {} as its last, without a line end", position.line);
-            let now = format!("more of that line behind offset {}", position.offset_bytes);
-            return Err(changed(was, now));
+            return Err(source.last_line_has_grown(position.line, position.offset_bytes));
+        }
+        source.window.fetch_at_least(1)?;
+        if position.is_at_end && !source.window.unread().is_empty() {
+            // It was written since the end was seen.
+            source.write_time = source.write_time.max(source.window.content().write_time());
         }
         Ok(source)
     }
@@ -211,6 +220,8 @@ impl FileSource {
             [] => return Ok(true),
             [b'\n', ..] if !ended_on_return => 1,
             [b'\r', b'\n', ..] => 2,
+            // The rest of the line end may be on its way.
+            [b'\r'] if self.options.follow => return Ok(true),
             _ => return Ok(false),
         };
         self.window.pass(count);
@@ -220,7 +231,7 @@ impl FileSource {
     }
 
     /// Finds the next record among the unread bytes, and whether it has a line end. `None` at the
-    /// end of the file.
+    /// end of the file; of one that is followed, where no whole record is there.
     fn cut(&mut self) -> Result<Option<(Cut, bool)>, SourceError> {
         let mut cutter = Cutter::new(self.options.format);
         let (cut, is_terminated) = loop {
@@ -235,7 +246,7 @@ impl FileSource {
                 continue;
             }
             let length = self.window.unread().len();
-            if length == 0 {
+            if length == 0 || self.options.follow {
                 return Ok(None);
             }
             if cutter.is_in_quotes() {
@@ -269,6 +280,9 @@ impl FileSource {
         room_bytes: Option<usize>,
         records: &mut SourceRecords,
     ) -> Result<Taken, SourceError> {
+        if self.options.follow && self.is_unterminated {
+            return Ok(Taken::End);
+        }
         loop {
             let Some((cut, is_terminated)) = self.cut()? else {
                 return Ok(Taken::End);
@@ -308,9 +322,34 @@ impl FileSource {
         }
     }
 
+    /// [`FileSource::take`] whatever its size, after a look behind the end of a file that is followed.
+    fn take_first(&mut self, records: &mut SourceRecords) -> Result<Taken, SourceError> {
+        match self.take(None, records)? {
+            Taken::End if self.options.follow && self.has_grown()? => self.take(None, records),
+            taken => Ok(taken),
+        }
+    }
+
     /// Whether the content was passed to the end that it has or, when nothing was read since, had.
     fn is_at_end(&self) -> bool {
         self.window.is_exhausted() || self.end_seen == Some(self.window.offset())
+    }
+
+    /// The position behind the last record.
+    fn file_position(&self) -> FilePosition {
+        FilePosition {
+            format: self.options.format,
+            incarnation: self.incarnation,
+            offset_bytes: self.window.offset(),
+            line: self.line,
+            is_unterminated: self.is_unterminated,
+            is_at_end: self.is_at_end(),
+            has_records: self.has_records,
+            packed: self.packed(),
+            write_time: self.write_time,
+            head: Fingerprint::of(self.window.head()),
+            tail: Fingerprint::of(self.window.tail()),
+        }
     }
 
     /// The compressed file at whose end the position is.
@@ -354,14 +393,22 @@ impl Source for FileSource {
         records: &mut SourceRecords,
     ) -> Result<PollOutcome, SourceError> {
         let limit_bytes = limit.bytes.min(POLL_BYTES_MAX);
+        let end = match self.options.follow {
+            true => PollOutcome::Wait,
+            false => PollOutcome::End,
+        };
         let mut taken_bytes = 0;
         for index in 0..limit.rows {
             let is_first = index == 0;
             let room_bytes = limit_bytes.saturating_sub(taken_bytes);
-            match self.take((!is_first).then_some(room_bytes), records) {
+            let taken = match is_first {
+                true => self.take_first(records),
+                false => self.take(Some(room_bytes), records),
+            };
+            match taken {
                 Ok(Taken::Record { size_bytes }) => taken_bytes += size_bytes,
                 Ok(Taken::NoRoom) => return Ok(PollOutcome::More),
-                Ok(Taken::End) => return Ok(PollOutcome::End),
+                Ok(Taken::End) => return Ok(end),
                 // What came before the failing record is returned; the next poll fails.
                 Err(_) if !is_first => return Ok(PollOutcome::More),
                 Err(error) => return Err(error),
@@ -371,26 +418,13 @@ impl Source for FileSource {
         // ahead comes again with the next poll.
         let looked = self.window.fetch_at_least(1);
         Ok(match looked.is_ok() && self.window.is_exhausted() {
-            true => PollOutcome::End,
+            true => end,
             false => PollOutcome::More,
         })
     }
 
     fn position(&self) -> Vec<u8> {
-        FilePosition {
-            format: self.options.format,
-            incarnation: self.incarnation,
-            offset_bytes: self.window.offset(),
-            line: self.line,
-            is_unterminated: self.is_unterminated,
-            is_at_end: self.is_at_end(),
-            has_records: self.has_records,
-            packed: self.packed(),
-            write_time: self.write_time,
-            head: Fingerprint::of(self.window.head()),
-            tail: Fingerprint::of(self.window.tail()),
-        }
-        .encode()
+        self.file_position().encode()
     }
 
     fn write_time(&self) -> Timestamp {
@@ -408,8 +442,8 @@ impl Source for FileSource {
         };
         SourceProgress {
             done_bytes,
-            // The file may have grown since it was opened.
-            total_bytes: Some(total_bytes.max(done_bytes)),
+            // The file may have grown since it was opened; one that is followed goes on growing.
+            total_bytes: (!self.options.follow).then_some(total_bytes.max(done_bytes)),
         }
     }
 }

@@ -32,8 +32,8 @@ pub(super) struct FilePosition {
     pub(super) has_records: bool,
     /// The file that was decompressed to its end, if it was one.
     pub(super) packed: Option<PackedFile>,
-    /// When the file was written last, as it was found when it was opened first: milliseconds since
-    /// the Unix epoch. Kept, so that a record has one write time whatever happens later.
+    /// When the file was written last, as it was found when it was opened first, or when more was found behind
+    /// an end that was seen: milliseconds since the Unix epoch. Kept, so that a record has one write time whatever happens later.
     pub(super) write_time: Timestamp,
     /// The content's first bytes, those behind the position only.
     pub(super) head: Fingerprint,

@@ -455,6 +455,21 @@ fn r2_records_keep_the_write_time_that_the_file_had_when_it_was_opened_first() {
     written(9_999_999);
     let mut next = file.open(Some(&source.position())).unwrap();
     assert_eq!(write_times(&mut next), [1_234_567]);
+    // What is behind an end that was seen was written later.
+    let mut appended = std::fs::File::options();
+    let mut appended = appended.append(true).open(&file.options.path).unwrap();
+    appended.write_all(b"c\nd\n").unwrap();
+    written(5_555_555);
+    let mut grown = file.open(Some(&next.position())).unwrap();
+    assert_eq!(grown.write_time(), 5_555_555);
+    assert_eq!(write_times(&mut grown), [5_555_555]);
+    written(7_777_777);
+    let mut last = file.open(Some(&grown.position())).unwrap();
+    assert_eq!(write_times(&mut last), [5_555_555]);
+    assert_eq!(
+        file.open(Some(&last.position())).unwrap().write_time(),
+        5_555_555
+    );
 }
 
 #[test]

@@ -2,14 +2,14 @@
 //! them to tell later whether the file is still the same. Knows nothing of records.
 //!
 //! **Invariant:** once the end of the content was seen it stays the end, even if the file grows
-//! meanwhile; the next opening reads on. A failed read stays failed: a decompressor asked again
+//! meanwhile, until somebody asks to look again; the next opening reads on. A failed read stays failed: a decompressor asked again
 //! after an error may answer "end" and pass a torn file for a whole one.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::source::SourceError;
-use crate::source::file::content::Content;
+use crate::source::file::content::{Content, LookedAgain};
 
 /// How much of the beginning, and of what lies before the position, tells the file's identity.
 pub(super) const FINGERPRINT_BYTES: usize = 4 << 10;
@@ -128,6 +128,23 @@ impl Window {
     /// Offset of the first unread byte in the content.
     pub(super) fn offset(&self) -> u64 {
         self.start + self.cursor as u64
+    }
+
+    /// Looks behind the end of a plain file that was seen: what is there now can be fetched. Content whose
+    /// end was not seen has more.
+    pub(super) fn look_again(&mut self) -> Result<LookedAgain, SourceError> {
+        if !self.at_end {
+            return Ok(LookedAgain::Grown);
+        }
+        let tail = &self.buffer[self.filled.saturating_sub(FINGERPRINT_BYTES)..self.filled];
+        let end = self.start + self.filled as u64;
+        let looked = self.content.look_again(&self.path, end, tail);
+        let looked = looked.map_err(|source| SourceError::Open {
+            path: self.path.clone(),
+            source,
+        })?;
+        self.at_end = looked != LookedAgain::Grown;
+        Ok(looked)
     }
 
     /// Whether everything was passed and the end was seen.

@@ -377,7 +377,7 @@ fn read_content(storage: &dyn Storage, place: &Place) -> Result<Content, Storage
             states: (rows::scan_states(storage, id, "count", b"", ScanLimit::rows(1_000))?
                 .rows
                 .into_iter())
-            .map(|(key, value)| (text(key), text(value)))
+            .map(|(key, stored)| (text(key), text(stored.value)))
             .collect(),
             chunks: (rows::read_chunks(storage, lane, EpochId(0), limit)?.into_iter())
                 .map(|(epoch, messages)| (epoch.0, text(messages.payloads.bytes)))

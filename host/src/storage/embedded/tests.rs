@@ -121,7 +121,7 @@ fn epoch_of_rows(storage: &dyn Storage, partition: u64) -> u64 {
         page.rows.len()
     );
     let epochs: std::collections::BTreeSet<u64> = (page.rows.iter())
-        .map(|(_, value)| std::str::from_utf8(value).unwrap().parse().unwrap())
+        .map(|(_, stored)| std::str::from_utf8(&stored.value).unwrap().parse().unwrap())
         .collect();
     assert!(epochs.len() <= 1, "a mix of epochs: {epochs:?}");
     epochs.into_iter().next().unwrap_or(0)

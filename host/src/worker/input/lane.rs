@@ -83,8 +83,8 @@ impl LaneInput {
         })
     }
 
-    /// Takes the watermark steps that come next; gets the next chunks, if none is at hand, and counts
-    /// their messages into the input's lead. Behind it a message comes next, or nothing is there.
+    /// Gets the next chunks, if none is at hand, and counts their messages into the input's lead. Finds
+    /// the lane's end, where that comes next.
     pub(super) fn load(
         &mut self,
         storage: &dyn Storage,
@@ -92,11 +92,7 @@ impl LaneInput {
         limit: ChunkLimit,
         lead: &mut InputLead,
     ) -> Result<(), StorageError> {
-        loop {
-            while self.take_step() {}
-            if !self.chunks.is_empty() {
-                return Ok(());
-            }
+        while self.chunks.is_empty() {
             match board.receive(self.plan.lane, self.read) {
                 Receipt::Chunk(epoch, chunk) => self.take_in(epoch, chunk, board, lead),
                 Receipt::UpToDate => return Ok(()),
@@ -117,6 +113,7 @@ impl LaneInput {
                 }
             }
         }
+        Ok(())
     }
 
     /// Takes a chunk in, without what the frontier has passed: duplicates, found after a restart. The
@@ -166,7 +163,7 @@ impl LaneInput {
     }
 
     /// Takes the watermark step that comes next, if it is a step that comes next.
-    fn take_step(&mut self) -> bool {
+    pub(super) fn take_step(&mut self) -> bool {
         let Some((epoch, chunk)) = self.chunks.front() else {
             return false;
         };

@@ -104,10 +104,11 @@ impl LanesInput {
     ) -> Result<InputItems, StorageError> {
         let mut messages = InputMessages::default();
         self.taken.clear();
+        let mut is_step = self.merge_watermarks().is_some();
         for at in 0..self.lanes.len() {
-            self.load(at, storage, board)?;
+            is_step = is_step || self.come_to_message(at, storage, board)?;
         }
-        if let Some(watermarks) = self.merge_watermarks() {
+        if is_step && let Some(watermarks) = self.merge_watermarks() {
             self.watermarks = watermarks.clone();
             return Ok(InputItems::Step(watermarks));
         }
@@ -123,9 +124,7 @@ impl LanesInput {
             let run = self.lanes[lane].take(bound, lead, (rows, bytes));
             messages.extend_from(input, &run.chunk, run.messages.clone());
             self.taken.push(TakenRun { lane, run });
-            let time = self.lanes[lane].time();
-            self.load(lane, storage, board)?;
-            if self.lanes[lane].time() != time && self.merge_watermarks().is_some() {
+            if self.come_to_message(lane, storage, board)? {
                 break;
             }
         }
@@ -141,16 +140,28 @@ impl LanesInput {
         self.watermarks.merge(times)
     }
 
-    /// Gets what comes next in a lane, with its time up to there.
-    fn load(
+    /// Takes the watermark steps of a lane that come next, until a message comes or nothing is there. Ends
+    /// early, and says so, behind one that changes the watermark of an input: what comes next is a step of
+    /// the job, however much more is at hand.
+    fn come_to_message(
         &mut self,
         at: usize,
         storage: &dyn Storage,
         board: &LaneBoard,
-    ) -> Result<(), StorageError> {
-        let lane = &mut self.lanes[at];
-        let lead = &mut self.leads[usize::from(lane.plan.input)];
-        lane.load(storage, board, self.read_ahead, lead)
+    ) -> Result<bool, StorageError> {
+        loop {
+            let lane = &mut self.lanes[at];
+            let before = lane.time();
+            let lead = &mut self.leads[usize::from(lane.plan.input)];
+            lane.load(storage, board, self.read_ahead, lead)?;
+            let more = lane.take_step();
+            if lane.time() != before && self.merge_watermarks().is_some() {
+                return Ok(true);
+            }
+            if !more {
+                return Ok(false);
+            }
+        }
     }
 
     /// The lane whose next message goes first, and what it must go before: the priority of the

@@ -7,13 +7,17 @@
 //! **Invariant:** only the job that holds the partition's lease changes its states, so what was
 //! read once stays true until the job itself changes it.
 
+mod aging;
+mod expiry;
+
 use std::collections::BTreeMap;
 
 use hashbrown::HashTable;
 
-use crate::types::batch::StateColumn;
+use crate::engine::state::aging::StateAging;
+use crate::types::batch::{StateColumn, Timestamp};
 use crate::types::column::Column;
-use crate::types::epoch::StateChanges;
+use crate::types::epoch::{StateChanges, StoredState};
 use crate::types::key::key_hash;
 use crate::types::small_bytes::SmallBytes;
 
@@ -34,8 +38,14 @@ pub struct StateCache {
     keys: Vec<CachedKey>,
     /// By slot, then by state.
     values: Vec<CachedValue>,
-    /// For each state the slots whose value differs from the committed one, each once.
+    /// For each state the slots whose row differs from the committed one, each once.
     changed: Vec<Vec<u32>>,
+    /// Which states are absent because of their age.
+    aging: StateAging,
+    /// By slot, when the key was last touched; empty where no state has a time to live.
+    touched: Vec<Timestamp>,
+    /// For each state rows that go because of their age, of keys that are not in memory; rising.
+    expired: Vec<Column>,
     size_bytes: usize,
     size_bytes_max: usize,
     /// Rises with each epoch.
@@ -54,12 +64,12 @@ struct CachedKey {
 struct CachedValue {
     /// Empty where the key has none.
     bytes: SmallBytes,
-    /// Whether it differs from the committed one.
+    /// Whether its row differs from the committed one.
     is_changed: bool,
 }
 
 /// Where the keys of one batch are in the cache. Good until the cache shrinks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct BatchSlots(Vec<u32>);
 
 impl BatchSlots {
@@ -70,11 +80,18 @@ impl BatchSlots {
 }
 
 impl StateCache {
-    /// A cache for the declared states that keeps about so many bytes between epochs; what was read least
-    /// recently goes first.
-    pub fn new(names: Vec<String>, size_bytes_max: usize) -> StateCache {
+    /// A cache for the declared states, of which those with a place in `ttls` have this time to live, in
+    /// milliseconds. It keeps about so many bytes between epochs; what was read least recently goes first.
+    pub fn new(
+        names: Vec<String>,
+        ttls: &[Option<Timestamp>],
+        size_bytes_max: usize,
+    ) -> StateCache {
         StateCache {
             changed: vec![Vec::new(); names.len()],
+            expired: vec![Column::default(); names.len()],
+            aging: StateAging::new(names.len(), ttls),
+            touched: Vec::new(),
             names,
             slots: HashTable::new(),
             keys: Vec::new(),
@@ -96,20 +113,21 @@ impl StateCache {
         BatchSlots(keys.iter().map(slot).collect())
     }
 
-    /// Takes in what storage holds for a missing key, which is `index` in its batch: one value for
+    /// Takes in what storage holds for a missing key, which is `index` in its batch: one item for
     /// each declared state.
     pub fn insert(
         &mut self,
         batch: &mut BatchSlots,
         index: usize,
         key: &[u8],
-        values: impl IntoIterator<Item = Option<Vec<u8>>>,
+        stored: impl IntoIterator<Item = StoredState>,
     ) {
         debug_assert_eq!(batch.0[index], MISSING, "a key has one slot");
-        batch.0[index] = self.insert_hashed(key_hash(key), key, values);
+        batch.0[index] = self.insert_hashed(key_hash(key), key, stored);
     }
 
-    /// The state columns of the batch. None of its keys may be missing any more. `first_read` is
+    /// The state columns of the batch. None of its keys may be missing any more, and where a state has a
+    /// time to live they have been touched (see [`StateCache::touch`]). `first_read` is
     /// called for each key that the epoch reads for the first time: with the key, then with its
     /// value in each state.
     pub fn columns(
@@ -147,53 +165,71 @@ impl StateCache {
                 if *value.bytes == *new {
                     continue;
                 }
-                if !value.is_changed {
-                    value.is_changed = true;
-                    self.changed[state].push(slot);
-                }
                 self.size_bytes -= value.bytes.allocated_bytes();
                 value.bytes.set(new);
                 self.size_bytes += value.bytes.allocated_bytes();
+                self.mark_changed(slot, state);
             }
         }
     }
 
-    /// Every changed value, for the commit. The values count as committed from here on: a job
+    /// Every changed row, for the commit. The values count as committed from here on: a job
     /// whose commit is refused ends, and its states with it.
     pub fn take_changes(&mut self) -> Vec<StateChanges> {
         self.epoch_mark += 1;
         let mut changes = Vec::with_capacity(self.names.len());
         for state in 0..self.names.len() {
             let slots = std::mem::take(&mut self.changed[state]);
-            if !slots.is_empty() {
-                changes.push(self.take_changes_of(state, &slots));
+            let expired = std::mem::take(&mut self.expired[state]);
+            if !slots.is_empty() || !expired.is_empty() {
+                changes.push(self.take_changes_of(state, &slots, &expired));
             }
         }
         changes.sort_by(|left, right| left.state.cmp(&right.state));
         changes
     }
 
-    fn take_changes_of(&mut self, state: usize, slots: &[u32]) -> StateChanges {
+    fn take_changes_of(&mut self, state: usize, slots: &[u32], expired: &Column) -> StateChanges {
         let count = self.names.len();
         let place = |slot: u32| slot as usize * count + state;
-        let mut size_bytes = [0; 2];
+        let mut size_bytes = [expired.bytes.len(), 0];
         for slot in slots {
             size_bytes[0] += self.keys[*slot as usize].bytes.len();
             size_bytes[1] += self.values[place(*slot)].bytes.len();
         }
         let [mut keys, mut values] =
-            size_bytes.map(|size| Column::with_capacity(slots.len(), size));
+            size_bytes.map(|size| Column::with_capacity(slots.len() + expired.len(), size));
+        let mut touched = Vec::new();
+        let mut expired = expired.iter().peekable();
         for slot in self.in_order_of_keys(slots) {
+            let key = &self.keys[slot as usize].bytes;
+            while let Some(before) = expired.next_if(|expired| *expired < &**key) {
+                keys.push(before);
+                values.push(b"");
+            }
+            // What became of the key since counts.
+            let _ = expired.next_if(|expired| *expired == &**key);
+            keys.push(key);
+            if self.aging.ages_state(state) {
+                touched.resize(values.len(), 0);
+                touched.push(self.touched_to_store(slot, state));
+            }
             let value = &mut self.values[place(slot)];
             value.is_changed = false;
-            keys.push(&self.keys[slot as usize].bytes);
             values.push(&value.bytes);
+        }
+        for behind in expired {
+            keys.push(behind);
+            values.push(b"");
+        }
+        if !touched.is_empty() {
+            touched.resize(values.len(), 0);
         }
         StateChanges {
             state: self.names[state].clone(),
             keys,
             values,
-            touched: Vec::new(),
+            touched,
         }
     }
 
@@ -220,7 +256,8 @@ impl StateCache {
     /// read, as many as fit in half of it, and those of the last `undecided` epochs whatever their
     /// size: storage does not have their values yet. Only between epochs.
     pub fn shrink(&mut self, undecided: u64) {
-        let is_clean = self.changed.iter().all(Vec::is_empty);
+        let is_clean =
+            self.changed.iter().all(Vec::is_empty) && self.expired.iter().all(Column::is_empty);
         assert!(is_clean, "changed states are never dropped");
         if self.size_bytes <= self.size_bytes_max {
             return;
@@ -248,15 +285,17 @@ impl StateCache {
         let count = self.names.len();
         let keys = std::mem::take(&mut self.keys);
         let mut values = std::mem::take(&mut self.values).into_iter();
+        let touched = std::mem::take(&mut self.touched);
         self.slots.clear();
         self.size_bytes = 0;
-        for key in keys {
+        for (slot, key) in keys.into_iter().enumerate() {
             let of_key = values.by_ref().take(count);
             if key.epoch_mark < oldest {
                 of_key.for_each(drop);
                 continue;
             }
             self.values.extend(of_key);
+            self.touched.extend(touched.get(slot));
             self.push_key(key);
         }
     }
@@ -275,18 +314,46 @@ impl StateCache {
         &mut self,
         hash: u64,
         key: &[u8],
-        values: impl IntoIterator<Item = Option<Vec<u8>>>,
+        stored: impl IntoIterator<Item = StoredState>,
     ) -> u32 {
-        let values = values.into_iter().map(|bytes| CachedValue {
-            bytes: SmallBytes::new(&bytes.unwrap_or_default()),
-            is_changed: false,
-        });
-        self.values.extend(values);
-        self.push_key(CachedKey {
+        let mut touched = 0;
+        let mut changed = Vec::new();
+        for (state, stored) in stored.into_iter().enumerate() {
+            let is_expired = self.aging.is_expired(state, stored.touched);
+            if self.aging.ages_state(state) {
+                touched = touched.max(stored.touched);
+            }
+            // A row that only holds a time is for the next touch to keep or to remove.
+            if is_expired || stored.value.is_empty() && stored.touched != 0 {
+                changed.push(state);
+            }
+            let value = if is_expired { &[] } else { &stored.value[..] };
+            self.values.push(CachedValue {
+                bytes: SmallBytes::new(value),
+                is_changed: false,
+            });
+        }
+        if self.aging.is_any() {
+            self.touched.push(touched);
+        }
+        let slot = self.push_key(CachedKey {
             hash,
             bytes: SmallBytes::new(key),
             epoch_mark: 0,
-        })
+        });
+        for state in changed {
+            self.mark_changed(slot, state);
+        }
+        slot
+    }
+
+    /// The key's row of the state goes with this epoch.
+    fn mark_changed(&mut self, slot: u32, state: usize) {
+        let value = &mut self.values[slot as usize * self.names.len() + state];
+        if !value.is_changed {
+            value.is_changed = true;
+            self.changed[state].push(slot);
+        }
     }
 
     /// Gives a key, whose values are the last ones, the next slot.
@@ -309,7 +376,11 @@ impl StateCache {
         let count = self.names.len();
         let values = self.values[slot * count..][..count].iter();
         let values = values.map(|value| size_of::<CachedValue>() + value.bytes.allocated_bytes());
-        KEY_OVERHEAD_BYTES + self.keys[slot].bytes.allocated_bytes() + values.sum::<usize>()
+        let touched = size_of_val(self.touched.get(slot..=slot).unwrap_or_default());
+        KEY_OVERHEAD_BYTES
+            + touched
+            + self.keys[slot].bytes.allocated_bytes()
+            + values.sum::<usize>()
     }
 }
 
@@ -335,6 +406,13 @@ mod tests {
         keys.iter().map(|key| key.as_bytes()).collect()
     }
 
+    fn stored(value: &str) -> StoredState {
+        StoredState {
+            value: value.as_bytes().to_vec(),
+            touched: 0,
+        }
+    }
+
     fn effects(rows: &[(u32, &str)]) -> Vec<StateColumn> {
         vec![StateColumn {
             keys: rows.iter().map(|(key, _)| *key).collect(),
@@ -344,16 +422,15 @@ mod tests {
 
     /// A cache of one state that holds "a" with a value and "b" without one.
     fn loaded(size_bytes_max: usize) -> StateCache {
-        let mut cache = StateCache::new(vec!["count".to_owned()], size_bytes_max);
+        let mut cache = StateCache::new(vec!["count".to_owned()], &[], size_bytes_max);
         load(&mut cache, &[("a", "1"), ("b", "")]);
         cache
     }
 
     fn load(cache: &mut StateCache, rows: &[(&str, &str)]) {
         for (key, value) in rows {
-            let value = (!value.is_empty()).then(|| value.as_bytes().to_vec());
             let mut batch = cache.find(&keys(&[key]));
-            cache.insert(&mut batch, 0, key.as_bytes(), [value]);
+            cache.insert(&mut batch, 0, key.as_bytes(), [stored(value)]);
         }
     }
 
@@ -404,10 +481,10 @@ mod tests {
 
     #[test]
     fn keys_with_one_hash_are_told_apart() {
-        let mut cache = StateCache::new(vec!["count".to_owned()], 1000);
+        let mut cache = StateCache::new(vec!["count".to_owned()], &[], 1000);
         let same = 7;
         for (key, value) in [("one", "1"), ("two", "2")] {
-            cache.insert_hashed(same, key.as_bytes(), [Some(value.as_bytes().to_vec())]);
+            cache.insert_hashed(same, key.as_bytes(), [stored(value)]);
         }
         assert_eq!(cache.slot(same, b"one"), Some(0));
         assert_eq!(cache.slot(same, b"two"), Some(1));
@@ -428,7 +505,7 @@ mod tests {
 
     #[test]
     fn changes_come_by_state_and_key_whatever_was_changed_first() {
-        let mut cache = StateCache::new(vec!["sum".to_owned(), "count".to_owned()], 1000);
+        let mut cache = StateCache::new(vec!["sum".to_owned(), "count".to_owned()], &[], 1000);
         // Equal beginnings, one key inside another, and a byte that padding could be taken for.
         let order = [
             "user-",
@@ -439,7 +516,7 @@ mod tests {
         ];
         let mut batch = cache.find(&keys(&order));
         for (index, key) in order.iter().enumerate() {
-            cache.insert(&mut batch, index, key.as_bytes(), [None, None]);
+            cache.insert(&mut batch, index, key.as_bytes(), [stored(""), stored("")]);
         }
         let mut columns = vec![StateColumn::default(); 2];
         for index in [4, 2, 0, 3, 1] {

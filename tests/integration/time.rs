@@ -1,0 +1,185 @@
+//! Watermarks, timers, lateness and times to live of real runs.
+
+use crate::alarms::{alarms, rows, run, write_alarms, write_lines};
+
+/// The rows without what they say in parentheses.
+fn short(rows: &[String]) -> Vec<&str> {
+    (rows.iter())
+        .map(|row| row.split(" (").next().expect("there is a first part"))
+        .collect()
+}
+
+#[test]
+fn t2_timers_fire_at_the_watermark_in_order_and_may_be_cancelled() {
+    let folder = alarms(
+        &[
+            "b 10 ring 30",
+            "a 11 ring 30",
+            "a 12 chime 30",
+            "a 13 ring 20",
+            "c 14 ring 25",
+            "c 15 cancel 25",
+            "a 29 say",
+            "a 30 say",
+            "d 31 ring 40",
+        ],
+        "",
+    );
+    let rows = run(&folder);
+    let expected = [
+        "b said ring 30",
+        "a said ring 30",
+        "a said chime 30",
+        "a said ring 20",
+        "c said ring 25",
+        "c said cancel 25",
+        "a said say",
+        "a rang ring 20",
+        "a said say",
+        // At one moment by the names of their streams, then by key.
+        "a rang chime 30",
+        "a rang ring 30",
+        "b rang ring 30",
+        "d said ring 40",
+        "d rang ring 40",
+    ];
+    assert_eq!(short(&rows), expected);
+    assert_eq!(rows[7], "a rang ring 20 (5 items, watermark 29)");
+    let end = u64::MAX;
+    assert_eq!(
+        rows[13],
+        format!("d rang ring 40 (2 items, watermark {end})")
+    );
+}
+
+#[test]
+fn t2_what_a_handler_sets_fires_in_its_place_and_at_once_only_if_it_is_later() {
+    let folder = alarms(
+        &[
+            // Sets itself again in between: k rings at 10, 15, 20, all due at the step to 40.
+            "k 1 again 10 5 2",
+            "m 2 ring 12",
+            "n 3 ring 17",
+            // Sets itself again for the same moment: that waits for the next step.
+            "s 4 again 11 0 1",
+            "x 40 say",
+            "x 50 say",
+        ],
+        "",
+    );
+    let rows = run(&folder);
+    let rang: Vec<&str> = short(&rows).split_off(5);
+    let expected = [
+        "k rang ring 10",
+        "s rang ring 11",
+        "m rang ring 12",
+        "k rang ring 15",
+        "n rang ring 17",
+        "k rang ring 20",
+        "x said say",
+        "s rang ring 11",
+    ];
+    assert_eq!(rang, expected);
+}
+
+#[test]
+fn d4_timers_fire_once_and_what_is_set_at_the_end_waits_for_the_next_run() {
+    let folder = alarms(&["a 10 again 100 7 1"], "");
+    assert_eq!(
+        short(&run(&folder)),
+        ["a said again 100 7 1", "a rang ring 100"]
+    );
+    write_lines(&folder, &["a 10 again 100 7 1", "b 106 say", "b 107 say"]);
+    let rows = run(&folder);
+    let expected = ["b said say", "b said say", "a rang ring 107"];
+    assert_eq!(short(&rows)[2..], expected);
+    assert_eq!(rows[4], "a rang ring 107 (3 items, watermark 107)");
+    // Nothing is pending any more.
+    assert_eq!(run(&folder).len(), 5);
+}
+
+#[test]
+fn t4_late_messages_are_counted_and_go_to_an_output_of_their_own() {
+    let lines = [
+        "a 100 say",
+        "a 99 say on time with the lateness that is allowed",
+        "a 90 say",
+        "a 89 say late",
+        "b 0 say without a time is never late",
+    ];
+    let late_output = r#"
+        [computations.alarms]
+        late_output = "late"
+        allowed_lateness = { commands = "10ms" }
+
+        [sinks.late]
+        type = "file"
+        path = "late.txt"
+        inputs = ["late"]
+    "#;
+    let folder = alarms(&lines, late_output);
+    let on_time = run(&folder).len();
+    assert_eq!(on_time, 4);
+    assert_eq!(folder.read("late.txt"), b"say late\n");
+    let counted = alarms(&lines, "");
+    let finished = counted.run(["run", ".", "-o", "json"]).expect_code(0);
+    let report: serde_json::Value = serde_json::from_str(&finished.stdout_text()).unwrap();
+    let jobs = report["jobs"].as_array().expect("jobs are listed");
+    let late: u64 = (jobs.iter())
+        .map(|job| job["time"]["late_messages"].as_u64().unwrap_or(0))
+        .sum();
+    assert_eq!(late, 3, "{report}");
+    assert_eq!(rows(&counted).len(), 5, "they are processed all the same");
+}
+
+#[test]
+fn t3_one_record_far_in_the_future_silences_nobody() {
+    // The file was written just now, so a time in the year 2100 is not believed.
+    let folder = alarms(
+        &[
+            "a 1000 ring 2000",
+            "z 4102444800000 say",
+            "a 1500 say",
+            "a 2000 say",
+            "a 2001 say",
+        ],
+        "",
+    );
+    let rows = run(&folder);
+    let expected = [
+        "a said ring 2000",
+        "z said say",
+        "a said say",
+        "a said say",
+        "a rang ring 2000",
+        "a said say",
+    ];
+    assert_eq!(short(&rows), expected);
+    assert!(rows[4].ends_with("watermark 2000)"), "{}", rows[4]);
+    // Without the guard the watermark would have run away with it.
+    let unguarded = alarms(&[], "");
+    write_lines(
+        &unguarded,
+        &["a 1000 ring 2000", "z 4102444800000 say", "a 1500 say"],
+    );
+    let more = r#"sources.lines.watermark_generator = { out_of_orderness_bound = "0ms", records_per_watermark = 1, future_limit = "36500d" }"#;
+    write_alarms(&unguarded, more);
+    let rows = run(&unguarded);
+    assert_eq!(short(&rows)[2], "a rang ring 2000");
+}
+
+#[test]
+fn a_storm_of_timers_is_worked_off_in_epochs_of_any_size() {
+    let mut lines: Vec<String> = (0..200)
+        .map(|key| format!("key{key:03} {} ring 1000", key + 1))
+        .collect();
+    lines.push("x 1000 say".to_owned());
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let whole = run(&alarms(&lines, ""));
+    assert_eq!(whole.len(), 401);
+    for rows in [1, 7, 64] {
+        let more = format!("epoch.max_rows_per_epoch = {rows}\nepoch.max_rows_per_batch = {rows}");
+        let cut = run(&alarms(&lines, &more));
+        assert_eq!(cut, whole, "epochs of {rows} items");
+    }
+}
