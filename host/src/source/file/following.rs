@@ -291,7 +291,7 @@ mod tests {
         file.append(b"one\n");
         file.written_at(1_000);
         let mut source = file.open(None).unwrap();
-        let mut written_at = |source: &mut FileSource| {
+        let written_at = |source: &mut FileSource| {
             let mut records = SourceRecords::default();
             source.poll(NO_LIMIT, &mut records).unwrap();
             records.write_times.iter().collect::<Vec<Timestamp>>()
