@@ -255,7 +255,7 @@ impl Job {
             self.settle()?;
             return Err(error);
         }
-        if epoch.items() > 0 || self.has_moved_without_items() {
+        if epoch.has_content() || self.has_moved_without_items() {
             self.submit(epoch)?;
             return Ok(JobStep::Advanced);
         }
@@ -343,8 +343,9 @@ impl Job {
                 self.begin_system_step()?;
             }
             if let Some(step) = self.time.step() {
-                self.fire_timers(epoch, room, step)?;
-                self.settle_if_decided()?;
+                if self.fire_timers(epoch, room, &step)? {
+                    self.settle_if_decided()?;
+                }
                 continue;
             }
             let items = self.next_items(room)?;
@@ -409,27 +410,28 @@ impl Job {
         Ok(())
     }
 
-    /// Fires the next due timers of a step. Once there is none, tells readers how far the job is.
+    /// Fires the next due timers of a step. Once there is none, tells readers how far the job is, and
+    /// answers no.
     fn fire_timers(
         &mut self,
         epoch: &mut OpenEpoch,
         room: BatchRoom,
-        step: TimerStep,
-    ) -> Result<(), JobError> {
+        step: &TimerStep,
+    ) -> Result<bool, JobError> {
         let room = room.at_most_rows(self.chain.suggested_rows());
-        let due = self.chain.due_timers(&step, room, &*self.storage)?;
+        let due = self.chain.due_timers(step, room, &*self.storage)?;
         let Some(due) = due else {
             let hold = self.chain.timers_hold_at(&*self.storage)?;
             if let Some(time) = self.time.end_step(hold) {
                 epoch.send_step(time);
             }
-            return Ok(());
+            return Ok(false);
         };
         let partition = self.lease.partition;
         let setting = self.timer_setting();
         let fired = self
             .chain
-            .fire(&due, &step, setting, epoch, &*self.storage)
+            .fire(&due, step, setting, epoch, &*self.storage)
             .map_err(|error| {
                 let locate = |items: &Range<u32>| {
                     let TimerPlace {
@@ -446,10 +448,11 @@ impl Job {
                 chain_failed(error, partition, epoch.id(), locate)
             })?;
         let last = self.chain.place_of_timer(&due, fired - 1);
-        self.time.fired(&step, fired, last);
+        self.time.fired(step, fired, last);
         let mut times = TimestampRuns::default();
         times.push_many(setting.now, fired);
-        self.route(epoch, &times)
+        self.route(epoch, &times)?;
+        Ok(true)
     }
 
     /// What timers that are set now are set by.
