@@ -19,7 +19,7 @@ use crate::engine::watermark::InputWatermarks;
 use crate::sink::{Sealed, SinkError, SinkMessage};
 use crate::source::SourceError;
 use crate::storage::{CommitOutcome, CommitTicket, Storage, StorageError, rows};
-use crate::types::epoch::{EpochCommit, LaneChunk};
+use crate::types::epoch::{EpochCommit, EpochTime, LaneChunk};
 use crate::types::ids::{EpochId, PartitionId};
 use crate::types::key::key_hash;
 use crate::types::lease::Lease;
@@ -41,6 +41,7 @@ use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, StreamPlan};
 use crate::worker::progress::{EpochCounts, JobIdentity, JobProgress};
 use crate::worker::resting::{FOLLOW_INTERVAL, SourcePace};
 use crate::worker::source_times::Activity;
+use crate::worker::stall::Stall;
 use crate::worker::timers::TimersError;
 use crate::worker::turns::SourceTurn;
 
@@ -82,6 +83,7 @@ struct SubmittedEpoch {
     chunks: Vec<LaneChunk>,
     coverage: Vec<LaneCoverage>,
     counts: EpochCounts,
+    time: EpochTime,
 }
 
 /// Where a job's items come from.
@@ -285,7 +287,22 @@ impl Job {
         {
             return self.submit_step(time);
         }
+        if let (Some(pace), JobInput::Source(source)) = (pace, &self.input)
+            && !pace.leaves_out_unread()
+        {
+            let partition = source.name().to_owned();
+            self.tell_stall(Some(Stall::NotBegun { partition }));
+        }
         self.settle_or_idle()
+    }
+
+    /// Tells those who watch why the watermark stands still, if it does.
+    fn tell_stall(&self, stall: Option<Stall>) {
+        if self.progress.holds(stall.clone())
+            && let Some(stall) = stall
+        {
+            tracing::info!(reason = %stall, "watermark stands still");
+        }
     }
 
     /// There is nothing to read for now, and nothing on its way to storage.
@@ -297,6 +314,9 @@ impl Job {
             }
             _ => None,
         };
+        if let Some(pace) = &self.pace {
+            self.tell_stall(pace.stall());
+        }
         match told {
             Some(time) => self.submit_step(time),
             None => Ok(JobStep::Idle),
@@ -486,8 +506,10 @@ impl Job {
         if let Some(time) = self.time.count_records(count) {
             epoch.send_step(time);
         }
-        if let Some(pace) = &mut self.pace {
-            pace.tell(Activity::Reading, &self.time, &self.board);
+        if let Some(pace) = &mut self.pace
+            && pace.tell(Activity::Reading, &self.time, &self.board)
+        {
+            self.tell_stall(None);
         }
         Ok(())
     }
@@ -576,6 +598,7 @@ impl Job {
         counts: EpochCounts,
     ) -> (CommitTicket, SubmittedEpoch) {
         let (epoch, chunks) = (commit.epoch, commit.chunks.clone());
+        let time = commit.record.time.clone();
         self.identity.epoch = epoch.next();
         self.identity.alignment = commit.record.alignment;
         self.output.submitted(&chunks);
@@ -584,6 +607,7 @@ impl Job {
             chunks,
             coverage,
             counts,
+            time,
         };
         (self.storage.submit_epoch(self.lease, commit), submitted)
     }
@@ -670,6 +694,7 @@ impl Job {
         let coverage = submitted.coverage.into_iter();
         coverage.for_each(|lane| lane.tell(&self.board));
         self.progress.epoch_committed(submitted.counts);
+        self.progress.time(&submitted.time);
         Ok(())
     }
 

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::types::batch::Timestamp;
-use crate::types::moment::Moment;
 use crate::worker::source_times::IdleStall;
 
 /// What keeps a job's watermark where it is.
@@ -20,15 +18,6 @@ pub enum Stall {
     NotBegun {
         /// What it is: "tuesday.csv of source departures".
         partition: String,
-    },
-    /// A timer that is pending.
-    Timer {
-        /// The transform.
-        transform: String,
-        /// The timer's stream.
-        stream: String,
-        /// The event time that it holds the watermark at.
-        holds_at: Timestamp,
     },
 }
 
@@ -48,17 +37,6 @@ impl fmt::Display for Stall {
             }
             Stall::NotBegun { partition } => {
                 write!(formatter, "waits for {partition}, which is not begun")
-            }
-            Stall::Timer {
-                transform,
-                stream,
-                holds_at,
-            } => {
-                let moment = Moment(*holds_at);
-                write!(
-                    formatter,
-                    "held by a timer of {transform}/{stream} at {moment}"
-                )
             }
         }
     }
@@ -81,18 +59,12 @@ mod tests {
         let not_begun = Stall::NotBegun {
             partition: "tuesday.csv of source departures".to_owned(),
         };
-        let timer = Stall::Timer {
-            transform: "delays".to_owned(),
-            stream: "quiet".to_owned(),
-            holds_at: 1_357_020_900_000,
-        };
-        let shown = [idle, not_begun, timer].map(|stall| stall.to_string());
+        let shown = [idle, not_begun].map(|stall| stall.to_string());
         assert_eq!(
             shown,
             [
                 "source departures: 3 of 4 partitions idle, max_ratio leaves out 1",
                 "waits for tuesday.csv of source departures, which is not begun",
-                "held by a timer of delays/quiet at 2013-01-01T06:15:00.000Z",
             ]
         );
     }
