@@ -163,6 +163,19 @@ impl Running {
         self.wait()
     }
 
+    /// Sends SIGINT, as a person does who has seen enough, and waits for the end.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be sent, or the deadline passes.
+    #[must_use]
+    pub fn interrupt(self) -> Finished {
+        let process = self.id().to_string();
+        let sent = Command::new("kill").args(["-INT", &process]).status();
+        assert!(sent.expect("kill is there").success());
+        self.wait()
+    }
+
     /// Waits for the end.
     ///
     /// # Panics

@@ -46,11 +46,18 @@ pub(crate) fn alarms(lines: &[&str], more: &str) -> TestHost {
 
 /// Writes the pipeline file anew.
 pub(crate) fn write_alarms(folder: &TestHost, more: &str) {
+    write_alarms_without(folder, "", more);
+}
+
+/// Writes the pipeline file anew, without one of the source's options.
+pub(crate) fn write_alarms_without(folder: &TestHost, option: &str, more: &str) {
     let mut file: Table = PIPELINE.parse().expect("the pipeline is TOML");
     let guest = |name: &str| component(name).display().to_string().into();
     let components = file["components"].as_table_mut().expect("it is a table");
     components.insert("commands".to_owned(), guest("reads_commands"));
     components.insert("alarms".to_owned(), guest("keeps_alarms"));
+    let source = file["sources"]["lines"].as_table_mut();
+    source.expect("it is a table").remove(option);
     add(&mut file, more);
     folder.write("tidelock.toml", file.to_string());
 }

@@ -36,8 +36,8 @@ const BEFORE: Partitions = Partitions { sum: 1, numbers: 1 };
 const STEPS: [(&str, usize); 6] = [
     ("pipeline registered", 1),
     ("messages rerouted", 1),
-    ("states moved", 1),
-    ("states moved", 2),
+    ("states and timers moved", 1),
+    ("states and timers moved", 2),
     ("partition swept", 1),
     ("partition swept", 2),
 ];

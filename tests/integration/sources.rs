@@ -264,13 +264,7 @@ fn a_file_that_is_followed_is_read_as_it_grows_until_the_run_is_stopped() {
         written.expect("the file is there");
     };
     let event = |amount: u32| format!("{{\"user\":\"events\",\"amount\":{amount}}}\n");
-    let stop = |running: Running| {
-        let sent = std::process::Command::new("kill")
-            .args(["-INT", &running.id().to_string()])
-            .status();
-        assert!(sent.expect("kill is there").success());
-        running.wait().expect_code(130)
-    };
+    let stop = |running: Running| running.interrupt().expect_code(130);
     let mut running = folder.start(["--log", "debug", "run", "."]);
     let committed = running.wait_for_lines("epoch committed", 1);
     // The run does not end with the file, and a line is not taken before it has its end.

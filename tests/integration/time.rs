@@ -1,6 +1,6 @@
 //! Watermarks, timers, lateness and times to live of real runs.
 
-use crate::alarms::{alarms, rows, run, write_alarms, write_lines};
+use crate::alarms::{alarms, rows, run, write_alarms, write_alarms_without, write_lines};
 
 /// The rows without what they say in parentheses.
 fn short(rows: &[String]) -> Vec<&str> {
@@ -182,4 +182,97 @@ fn a_storm_of_timers_is_worked_off_in_epochs_of_any_size() {
         let cut = run(&alarms(&lines, &more));
         assert_eq!(cut, whole, "epochs of {rows} items");
     }
+}
+
+/// Two files that are followed, the second one without records.
+fn with_a_quiet_file(max_ratio: &str) -> harness::TestHost {
+    let more = format!(
+        r#"
+        [sources.lines]
+        paths = ["lines.txt", "quiet.txt"]
+        follow = true
+        watermark_generator = {{ out_of_orderness_bound = "0ms", records_per_watermark = 1, idle_partitions = {{ duration = "50ms", max_ratio = {max_ratio} }} }}
+        "#
+    );
+    let folder = alarms(&["a 10 ring 20", "a 30 say"], "");
+    write_alarms_without(&folder, "path", &more);
+    folder.write("quiet.txt", "");
+    folder
+}
+
+#[test]
+fn t1_a_partition_without_records_is_left_out_after_a_while() {
+    let folder = with_a_quiet_file("0.5");
+    let mut running = folder.start(["--log", "debug", "run", "."]);
+    assert_eq!(running.wait_for_lines("timers fired", 1), 1);
+    let _ = running.interrupt().expect_code(130);
+    let rows = rows(&folder);
+    assert_eq!(short(&rows)[2], "a rang ring 20");
+    assert!(rows[2].ends_with("watermark 30)"), "{}", rows[2]);
+}
+
+#[test]
+fn t1_a_watermark_that_stands_still_for_too_many_quiet_partitions_says_so() {
+    let folder = with_a_quiet_file("0.4");
+    let mut running = folder.start(["--log", "info", "run", "."]);
+    // A share of two fifths of two partitions is none.
+    let reason = "max_ratio leaves out 0";
+    assert!(running.wait_for_lines(reason, 1) >= 1);
+    let finished = running.interrupt().expect_code(130);
+    assert!(finished.stderr_text().contains("watermark stands still"));
+    assert_eq!(rows(&folder).len(), 2, "no timer has fired");
+}
+
+#[test]
+fn t1_with_no_records_anywhere_the_watermark_may_go_on_as_the_clock_does() {
+    let folder = alarms(&["a 10000 ring 10100"], "");
+    let more = r#"
+        [sources.lines]
+        follow = true
+        watermark_generator = { out_of_orderness_bound = "0ms", records_per_watermark = 1, all_idle = { advance_after = "50ms" } }
+    "#;
+    write_alarms(&folder, more);
+    let mut running = folder.start(["--log", "debug", "run", "."]);
+    assert_eq!(running.wait_for_lines("timers fired", 1), 1);
+    let _ = running.interrupt().expect_code(130);
+    assert_eq!(
+        short(&rows(&folder)),
+        ["a said ring 10100", "a rang ring 10100"]
+    );
+}
+
+#[test]
+fn t2_a_timer_by_the_hosts_clock_fires_after_its_delay_and_the_last_one_set_counts() {
+    let folder = alarms(
+        &[
+            "a 10 after 86400000",
+            "a 11 after 20",
+            "b 12 after 30",
+            "b 13 stop",
+        ],
+        "sources.lines.follow = true",
+    );
+    let mut running = folder.start(["--log", "debug", "run", "."]);
+    assert_eq!(running.wait_for_lines("timers fired", 1), 1);
+    let _ = running.interrupt().expect_code(130);
+    let rows = rows(&folder);
+    assert_eq!(short(&rows)[4..], ["a rang tick"]);
+}
+
+#[test]
+fn a_timer_by_the_hosts_clock_that_is_not_due_waits_for_the_next_run() {
+    let folder = alarms(&["a 10 after 300"], "");
+    let first = folder.run(["run", ".", "-o", "json"]).expect_code(0);
+    let report: serde_json::Value = serde_json::from_str(&first.stdout_text()).unwrap();
+    if rows(&folder).len() == 1 {
+        assert_eq!(report["jobs"][1]["time"]["timers_pending"], 1, "{report}");
+    }
+    // The same run does not wait for it; one that goes on for longer fires it.
+    write_alarms(&folder, "sources.lines.follow = true");
+    let mut running = folder.start(["--log", "debug", "run", ".", "--accept-change"]);
+    if rows(&folder).len() == 1 {
+        assert_eq!(running.wait_for_lines("timers fired", 1), 1);
+    }
+    let _ = running.interrupt().expect_code(130);
+    assert_eq!(short(&rows(&folder)), ["a said after 300", "a rang tick"]);
 }

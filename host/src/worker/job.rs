@@ -690,6 +690,9 @@ impl Job {
             ..
         } = submitted.counts;
         tracing::debug!(%epoch, input_messages, output_messages, "epoch committed");
+        if submitted.time.fired_count > 0 {
+            tracing::debug!(%epoch, timers = submitted.time.fired_count, "timers fired");
+        }
         self.output.committed(epoch, &submitted.chunks, &self.board);
         let coverage = submitted.coverage.into_iter();
         coverage.for_each(|lane| lane.tell(&self.board));
