@@ -72,7 +72,7 @@ pub(in crate::controller) type Steps = BTreeMap<(EpochId, u32), LaneTime>;
 fn lane_time(epoch: EpochId) -> LaneTime {
     LaneTime {
         watermark: 100 * epoch.0,
-        is_idle: epoch.0 % 2 == 0,
+        is_idle: epoch.0.is_multiple_of(2),
     }
 }
 
@@ -205,7 +205,7 @@ fn timers_of(keys: &[Vec<u8>]) -> Vec<TimerChanges> {
                 let times = TimerTimes {
                     trigger_time: 5_000 + hash % 7,
                     event_time: 4_990 + hash % 20,
-                    held_in_run: if hash % 5 == 0 { RUN } else { 0 },
+                    held_in_run: if hash.is_multiple_of(5) { RUN } else { 0 },
                 };
                 (times.trigger_time, key, times)
             })
