@@ -105,7 +105,8 @@ impl Transform for KeepsAlarms {
             }
             "cancel" => (effects.timer(Alarms::Ring)).cancel_at(Timestamp(number(1)?))?,
             "after" => {
-                (effects.timer(Alarms::Tick)).set_after(Duration::from_millis(number(1)?))?
+                let delay = Duration::from_millis(number(1)?);
+                effects.timer(Alarms::Tick).set_after(delay)?;
             }
             "stop" => effects.timer(Alarms::Tick).cancel()?,
             other => return Err(Error::new(format!("no such command: {other}"))),
