@@ -24,6 +24,14 @@ impl InputWatermarks {
         InputWatermarks { of_inputs, is_idle }
     }
 
+    /// Those of so many inputs that are at their end.
+    pub fn at_end(inputs: usize) -> InputWatermarks {
+        InputWatermarks {
+            of_inputs: vec![END_OF_TIME; inputs],
+            is_idle: false,
+        }
+    }
+
     /// The watermark of each input.
     pub fn of_inputs(&self) -> &[Timestamp] {
         &self.of_inputs

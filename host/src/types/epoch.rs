@@ -271,7 +271,8 @@ pub struct EpochRecord {
 pub struct EpochTime {
     /// The run of the pipeline: in a later one watermarks begin again.
     pub run: u64,
-    /// The watermark of each input at the last step; none for a source.
+    /// The watermark of each input at the last step. Of a source none before its end: that is its only
+    /// step.
     pub input_watermarks: Vec<Timestamp>,
     /// What the partition last told its readers; it never falls within a run.
     pub output: LaneTime,

@@ -386,11 +386,16 @@ impl Job {
     /// What comes next in the job's one sequence of input.
     fn next_items(&mut self, room: BatchRoom) -> Result<InputItems, JobError> {
         match &mut self.input {
+            // What comes behind the end that readers were told of is the next run's.
+            JobInput::Source(_) if self.time.is_at_end() => Ok(InputItems::Nothing),
             JobInput::Source(source) => {
                 let room = room.at_most_rows(self.time.records_left());
                 let records = source.next(room);
                 self.source_error = None;
                 Ok(match records {
+                    Ok(records) if records.is_empty() && source.is_ended() => {
+                        InputItems::Step(InputWatermarks::at_end(1))
+                    }
                     Ok(records) if records.is_empty() => InputItems::Nothing,
                     Ok(records) => InputItems::Messages(records),
                     Err(error) => {
@@ -712,7 +717,7 @@ impl Job {
 
     fn input_is_ended(&self) -> bool {
         match &self.input {
-            JobInput::Source(source) => source.is_ended(),
+            JobInput::Source(_) => self.time.is_at_end(),
             JobInput::Lanes(lanes) => lanes.is_ended(),
         }
     }

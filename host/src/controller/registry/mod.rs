@@ -92,12 +92,15 @@ impl Registration {
         let known_run = RunRow::read(storage, pipeline)?;
         let run = RunRow::next(known_run, |run| {
             let transforms = known.nodes.transforms();
-            let transforms: Vec<PartitionId> = transforms
+            let mut last: Vec<PartitionId> = transforms
                 .flat_map(|(_, partitions)| partitions)
                 .copied()
                 .collect();
+            if last.is_empty() {
+                last.extend(source_partitions.all_in_force());
+            }
             let all = all_partitions(&known, &source_partitions, &known_layouts);
-            has_come_to_its_end(storage, run, &transforms, &all)
+            has_come_to_its_end(storage, run, &last, &all)
         })?;
         if now != known || source_partitions.have_changed() || found.is_empty() {
             now.deployment = next;

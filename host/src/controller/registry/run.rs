@@ -58,19 +58,19 @@ impl RunRow {
     }
 }
 
-/// Whether every transform that ran last has seen the end of time in that run, with all that it made to
-/// happen, and nothing waits in a lane of `partitions`. A pipeline without transforms has no
-/// watermarks by which it could be told.
+/// Whether every partition of `last` has seen the end of time in that run, with all that it made to happen, and
+/// nothing waits in a lane of `partitions`. Those are the partitions of transforms, or of sources where there is
+/// no transform.
 pub(super) fn has_come_to_its_end(
     storage: &dyn Storage,
     run: u64,
-    transforms: &[PartitionId],
+    last: &[PartitionId],
     partitions: &[PartitionId],
 ) -> Result<bool, StorageError> {
-    if transforms.is_empty() {
+    if last.is_empty() {
         return Ok(false);
     }
-    for partition in transforms {
+    for partition in last {
         let epoch = storage.head(*partition)?.epoch;
         let record = stored::read_epoch_record(storage, *partition, epoch)?;
         let time = record.map(|record| record.time).unwrap_or_default();

@@ -82,7 +82,7 @@ impl SourceInput {
         self.waits && self.records.lines.is_empty()
     }
 
-    /// Whether the source is finite and at its end.
+    /// Whether the source is finite and at the end that it had when it was read last.
     pub fn is_ended(&self) -> bool {
         self.ended
     }
