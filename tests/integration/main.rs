@@ -6,7 +6,6 @@ mod check;
 // What `cargo xtask components` leaves behind.
 mod components;
 // Pipelines that change between runs.
-mod alarms;
 mod changes;
 // The flights example as it is written, for tests to change.
 mod example;
@@ -36,6 +35,13 @@ mod source_lists;
 mod sources;
 // What fails is one item, and no result depends on how batches are cut.
 mod verdicts;
-// What a run shows of its jobs.
+// A pipeline that does with timers what its lines say, for tests to change and to run.
+mod alarms;
+// Watermarks, timers, lateness and times to live of real runs.
 mod time;
+// Departures by the hour, from data in order and out of order.
+mod hourly_delays;
+// Two streams that come together by event time.
+mod flights_weather;
+// What a run shows of its jobs.
 mod watching;

@@ -225,7 +225,7 @@ fn what_a_file_put_into_lanes_is_taken_although_it_has_left() {
     let last: Value = serde_json::from_str(last.expect("there are rows of a")).expect("JSON");
     assert_eq!(last["count"], EVENTS, "each event of the file counts once");
     let again = run(&folder, &[]);
-    check_says(&again, 0, &[" 0 records", ", 0 epochs"]);
+    check_says(&again, 0, &[" 0 records", ", 0 rows out"]);
     assert!(again.stdout.is_empty());
 }
 

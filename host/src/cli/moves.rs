@@ -76,8 +76,12 @@ fn describe(shown: &LayoutMove) -> String {
             "computation {computation}: {swept} rows of partitions that it had before removed"
         );
     }
+    let timers = match progress.timers {
+        0 => String::new(),
+        count => format!(", {} timers", HumanCount(count)),
+    };
     format!(
-        "computation {computation}: {} states and {} waiting messages moved from {from} to {to} partitions",
+        "computation {computation}: {} states{timers} and {} waiting messages moved from {from} to {to} partitions",
         HumanCount(progress.states),
         HumanCount(progress.messages),
     )

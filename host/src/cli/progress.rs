@@ -30,11 +30,15 @@ impl<'a> ProgressView<'a> {
         clock: &'a dyn Clock,
     ) -> ProgressView<'a> {
         let bar = logs.is_terminal().then(|| {
-            let style =
-                ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}  {elapsed_precise}")
-                    .expect("the template is constant")
-                    .progress_chars("=> ");
-            let bar = ProgressBar::new(progress.read().source_total_bytes).with_style(style);
+            let total = progress.read().source_total_bytes;
+            let template = match total {
+                Some(_) => "{bar:40} {percent:>3} %  {msg}  {elapsed_precise}",
+                None => "{msg}  {elapsed_precise}",
+            };
+            let style = ProgressStyle::with_template(template)
+                .expect("the templates are constant")
+                .progress_chars("=> ");
+            let bar = ProgressBar::new(total.unwrap_or(0)).with_style(style);
             logs.bars().add(bar)
         });
         let start = clock.elapsed();
@@ -56,9 +60,13 @@ impl<'a> ProgressView<'a> {
             bar.set_message(self.describe(&reading));
         } else if self.clock.elapsed() >= self.last_line + LINE_PERIOD {
             self.last_line = self.clock.elapsed();
-            let percent = reading.source_done_bytes * 100 / reading.source_total_bytes.max(1);
-            self.logs
-                .print_line(&format!("{percent:>3} %  {}", self.describe(&reading)));
+            let percent = |total: u64| reading.source_done_bytes * 100 / total.max(1);
+            let done = match reading.source_total_bytes {
+                Some(total) => format!("{:>3} %  ", percent(total)),
+                None => String::new(),
+            };
+            let line = format!("{done}{}", self.describe(&reading));
+            self.logs.print_line(&line);
         }
     }
 
@@ -73,17 +81,26 @@ impl<'a> ProgressView<'a> {
 
     fn describe(&self, reading: &ProgressReading) -> String {
         let mut text = format!(
-            "{} records, {} epochs, {} rows out, {} of {} read",
+            "{} records, {} epochs, {} rows out, {}",
             HumanCount(reading.source_records),
             HumanCount(reading.epochs),
             HumanCount(reading.sink_rows),
             HumanBytes(reading.source_done_bytes),
-            HumanBytes(reading.source_total_bytes),
         );
+        if let Some(total) = reading.source_total_bytes {
+            text.push_str(&format!(" of {}", HumanBytes(total)));
+        }
+        text.push_str(" read");
         if let Some((job, lane, others)) = self.progress.waiting_job() {
             text.push_str(&format!(", {job} waits for {}", lane.reader));
             if others > 0 {
                 text.push_str(&format!(" and {others} more jobs wait"));
+            }
+        }
+        if let Some((job, stall, others)) = self.progress.stalled_job() {
+            text.push_str(&format!(", the watermark of {job} stands still: {stall}"));
+            if others > 0 {
+                text.push_str(&format!("; {others} more jobs say why theirs does"));
             }
         }
         text

@@ -358,7 +358,7 @@ fn summarise(
             for path in outputs {
                 logs.print_line(&format!("  {}", path.display()));
             }
-            for note in job_notes(&jobs) {
+            for note in job_notes(&jobs, finished) {
                 logs.print_line(&note);
             }
         }

@@ -123,6 +123,11 @@ impl OpenEpoch {
         self.items
     }
 
+    /// Whether there is anything to commit: an item, or something to tell readers.
+    pub fn has_content(&self) -> bool {
+        self.items > 0 || self.output_steps > 0
+    }
+
     /// How many messages or records it has taken.
     pub fn input_messages(&self) -> u64 {
         self.input_messages

@@ -73,6 +73,13 @@ impl TimerLog {
         self.open.len()
     }
 
+    /// About how many bytes the changes of all epochs take in memory, keys that do not lie in place excepted.
+    pub fn size_bytes(&self) -> usize {
+        let epochs = self.undecided.iter().chain([&self.open]);
+        let places: usize = epochs.map(HashMap::capacity).sum();
+        places * (size_of::<(TimerAt, TimerChange)>() + 2)
+    }
+
     /// The open epoch's changes for its commit; the next epoch begins. What was set and removed in one epoch
     /// leaves nothing. `streams` are in the order of their names.
     pub fn seal(&mut self, streams: &[TimerStream]) -> Vec<TimerChanges> {

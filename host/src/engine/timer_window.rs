@@ -126,6 +126,11 @@ impl<K: WindowKey, V> Window<K, V> {
         }
     }
 
+    /// About how many bytes its rows take in memory.
+    pub fn size_bytes(&self) -> usize {
+        self.size_bytes
+    }
+
     /// Where what is to be read begins; `None` when all rows are here.
     pub fn bound(&self) -> Option<&K> {
         self.bound.as_ref()
@@ -242,6 +247,11 @@ impl<V> TimerWindow<V> {
             before: Window::new(limit, None),
             behind: Window::new(limit, bound),
         }
+    }
+
+    /// About how many bytes its rows take in memory.
+    pub fn size_bytes(&self) -> usize {
+        self.before.size_bytes() + self.behind.size_bytes()
     }
 
     /// Timers fire from `start` on: the least place to fire from, or behind the one that fired last.

@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn timers_and_their_keys_order_by_trigger_time_then_stream_then_key() {
-        let mut rising = vec![
+        let mut rising = [
             timer(255, "b", b""),
             timer(256, "a", b"z"),
             timer(256, "a", b"z\0"),

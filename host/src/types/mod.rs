@@ -8,6 +8,7 @@ pub mod finding;
 pub mod ids;
 pub mod key;
 pub mod lease;
+pub mod moment;
 pub mod pipeline;
 pub mod small_bytes;
 pub mod timer;

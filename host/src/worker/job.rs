@@ -19,7 +19,7 @@ use crate::engine::watermark::InputWatermarks;
 use crate::sink::{Sealed, SinkError, SinkMessage};
 use crate::source::SourceError;
 use crate::storage::{CommitOutcome, CommitTicket, Storage, StorageError, rows};
-use crate::types::epoch::{EpochCommit, LaneChunk};
+use crate::types::epoch::{EpochCommit, EpochTime, LaneChunk};
 use crate::types::ids::{EpochId, PartitionId};
 use crate::types::key::key_hash;
 use crate::types::lease::Lease;
@@ -41,6 +41,7 @@ use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, StreamPlan};
 use crate::worker::progress::{EpochCounts, JobIdentity, JobProgress};
 use crate::worker::resting::{FOLLOW_INTERVAL, SourcePace};
 use crate::worker::source_times::Activity;
+use crate::worker::stall::Stall;
 use crate::worker::timers::TimersError;
 use crate::worker::turns::SourceTurn;
 
@@ -82,6 +83,7 @@ struct SubmittedEpoch {
     chunks: Vec<LaneChunk>,
     coverage: Vec<LaneCoverage>,
     counts: EpochCounts,
+    time: EpochTime,
 }
 
 /// Where a job's items come from.
@@ -255,7 +257,7 @@ impl Job {
             self.settle()?;
             return Err(error);
         }
-        if epoch.items() > 0 || self.has_moved_without_items() {
+        if epoch.has_content() || self.has_moved_without_items() {
             self.submit(epoch)?;
             return Ok(JobStep::Advanced);
         }
@@ -285,7 +287,22 @@ impl Job {
         {
             return self.submit_step(time);
         }
+        if let (Some(pace), JobInput::Source(source)) = (pace, &self.input)
+            && !pace.leaves_out_unread()
+        {
+            let partition = source.name().to_owned();
+            self.tell_stall(Some(Stall::NotBegun { partition }));
+        }
         self.settle_or_idle()
+    }
+
+    /// Tells those who watch why the watermark stands still, if it does.
+    fn tell_stall(&self, stall: Option<Stall>) {
+        if self.progress.holds(stall.clone())
+            && let Some(stall) = stall
+        {
+            tracing::info!(reason = %stall, "watermark stands still");
+        }
     }
 
     /// There is nothing to read for now, and nothing on its way to storage.
@@ -297,6 +314,9 @@ impl Job {
             }
             _ => None,
         };
+        if let Some(pace) = &self.pace {
+            self.tell_stall(pace.stall());
+        }
         match told {
             Some(time) => self.submit_step(time),
             None => Ok(JobStep::Idle),
@@ -343,8 +363,9 @@ impl Job {
                 self.begin_system_step()?;
             }
             if let Some(step) = self.time.step() {
-                self.fire_timers(epoch, room, step)?;
-                self.settle_if_decided()?;
+                if self.fire_timers(epoch, room, &step)? {
+                    self.settle_if_decided()?;
+                }
                 continue;
             }
             let items = self.next_items(room)?;
@@ -409,27 +430,28 @@ impl Job {
         Ok(())
     }
 
-    /// Fires the next due timers of a step. Once there is none, tells readers how far the job is.
+    /// Fires the next due timers of a step. Once there is none, tells readers how far the job is, and
+    /// answers no.
     fn fire_timers(
         &mut self,
         epoch: &mut OpenEpoch,
         room: BatchRoom,
-        step: TimerStep,
-    ) -> Result<(), JobError> {
+        step: &TimerStep,
+    ) -> Result<bool, JobError> {
         let room = room.at_most_rows(self.chain.suggested_rows());
-        let due = self.chain.due_timers(&step, room, &*self.storage)?;
+        let due = self.chain.due_timers(step, room, &*self.storage)?;
         let Some(due) = due else {
             let hold = self.chain.timers_hold_at(&*self.storage)?;
             if let Some(time) = self.time.end_step(hold) {
                 epoch.send_step(time);
             }
-            return Ok(());
+            return Ok(false);
         };
         let partition = self.lease.partition;
         let setting = self.timer_setting();
         let fired = self
             .chain
-            .fire(&due, &step, setting, epoch, &*self.storage)
+            .fire(&due, step, setting, epoch, &*self.storage)
             .map_err(|error| {
                 let locate = |items: &Range<u32>| {
                     let TimerPlace {
@@ -446,10 +468,11 @@ impl Job {
                 chain_failed(error, partition, epoch.id(), locate)
             })?;
         let last = self.chain.place_of_timer(&due, fired - 1);
-        self.time.fired(&step, fired, last);
+        self.time.fired(step, fired, last);
         let mut times = TimestampRuns::default();
         times.push_many(setting.now, fired);
-        self.route(epoch, &times)
+        self.route(epoch, &times)?;
+        Ok(true)
     }
 
     /// What timers that are set now are set by.
@@ -483,8 +506,10 @@ impl Job {
         if let Some(time) = self.time.count_records(count) {
             epoch.send_step(time);
         }
-        if let Some(pace) = &mut self.pace {
-            pace.tell(Activity::Reading, &self.time, &self.board);
+        if let Some(pace) = &mut self.pace
+            && pace.tell(Activity::Reading, &self.time, &self.board)
+        {
+            self.tell_stall(None);
         }
         Ok(())
     }
@@ -573,6 +598,7 @@ impl Job {
         counts: EpochCounts,
     ) -> (CommitTicket, SubmittedEpoch) {
         let (epoch, chunks) = (commit.epoch, commit.chunks.clone());
+        let time = commit.record.time.clone();
         self.identity.epoch = epoch.next();
         self.identity.alignment = commit.record.alignment;
         self.output.submitted(&chunks);
@@ -581,6 +607,7 @@ impl Job {
             chunks,
             coverage,
             counts,
+            time,
         };
         (self.storage.submit_epoch(self.lease, commit), submitted)
     }
@@ -667,6 +694,7 @@ impl Job {
         let coverage = submitted.coverage.into_iter();
         coverage.for_each(|lane| lane.tell(&self.board));
         self.progress.epoch_committed(submitted.counts);
+        self.progress.time(&submitted.time);
         Ok(())
     }
 

@@ -16,7 +16,9 @@ pub mod progress;
 pub mod reading;
 mod resting;
 pub mod source_times;
+pub mod stall;
 mod sweep;
+pub mod time_progress;
 pub mod timers;
 pub mod turns;
 

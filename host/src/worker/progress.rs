@@ -1,18 +1,21 @@
 //! What jobs say of themselves while they run, for those who watch: how much each has read, sent
-//! and committed, which lane it waits for, and which keys its input mostly consists of. Nothing
-//! here decides anything.
+//! and committed, which lane it waits for, which keys its input mostly consists of, and where it stands
+//! in time. Nothing here decides anything.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::engine::hot_keys::HotKey;
 use crate::source::SourceProgress;
+use crate::types::epoch::EpochTime;
 use crate::types::ids::{LaneId, PartitionId, StreamId};
 use crate::worker::plan::{InputPlan, JobPlan, PartitionPlace};
 use crate::worker::reading::{
     HotKeyReading, JobReading, LaneReading, ProgressReading, WaitReading,
 };
+use crate::worker::stall::Stall;
+use crate::worker::time_progress::TimeProgress;
 
 /// Why a lock can be taken.
 const UNPOISONED: &str = "nobody panics while it holds what a job says of itself";
@@ -36,6 +39,7 @@ struct Shared {
     counters: Counters,
     waits: Mutex<Waits>,
     hot_keys: Mutex<Vec<HotKey>>,
+    time: Mutex<TimeProgress>,
 }
 
 /// Which job it is.
@@ -60,7 +64,10 @@ struct Counters {
     sink_rows: AtomicU64,
     epochs: AtomicU64,
     source_done_bytes: AtomicU64,
+    /// Where it is known.
     source_total_bytes: AtomicU64,
+    /// Whether it reads a source of unknown length.
+    is_endless: AtomicBool,
 }
 
 /// Waiting for room in lanes.
@@ -112,6 +119,8 @@ impl RunProgress {
             progress
         });
         let counters = &progress.shared.counters;
+        let is_endless = source.is_some_and(|source| source.total_bytes.is_none());
+        (counters.is_endless).store(is_endless, Ordering::Relaxed);
         let source = source.unwrap_or_default();
         let total_bytes = source.total_bytes.unwrap_or(0);
         (counters.source_total_bytes).store(total_bytes, Ordering::Relaxed);
@@ -122,6 +131,7 @@ impl RunProgress {
     /// The counts of all jobs now.
     pub fn read(&self) -> ProgressReading {
         let mut total = ProgressReading::default();
+        let mut total_bytes = Some(0);
         for job in self.jobs().iter() {
             let Counters {
                 input_messages,
@@ -130,16 +140,19 @@ impl RunProgress {
                 epochs,
                 source_done_bytes,
                 source_total_bytes,
+                is_endless,
             } = &job.shared.counters;
             if job.shared.job.reads_source {
                 total.source_records += load(input_messages);
             }
             total.source_done_bytes += load(source_done_bytes);
-            total.source_total_bytes += load(source_total_bytes);
+            let of_job = (!is_endless.load(Ordering::Relaxed)).then(|| load(source_total_bytes));
+            total_bytes = total_bytes.zip(of_job).map(|(all, of_job)| all + of_job);
             total.epochs += load(epochs);
             total.messages += load(output_messages);
             total.sink_rows += load(sink_rows);
         }
+        total.source_total_bytes = total_bytes;
         total
     }
 
@@ -161,6 +174,15 @@ impl RunProgress {
         Some((job, lane, waiting.count()))
     }
 
+    /// The first job whose watermark stands still for a reason that it knows, with that reason, and how many
+    /// others there are.
+    pub fn stalled_job(&self) -> Option<(String, String, usize)> {
+        let stalled = self.read_jobs().into_iter();
+        let mut stalled = stalled.filter_map(|job| Some((job.job, job.time.stall?)));
+        let (job, stall) = stalled.next()?;
+        Some((job, stall, stalled.count()))
+    }
+
     fn jobs(&self) -> MutexGuard<'_, Vec<JobProgress>> {
         self.jobs.lock().expect(UNPOISONED)
     }
@@ -174,6 +196,7 @@ impl JobProgress {
                 counters: Counters::default(),
                 waits: Mutex::default(),
                 hot_keys: Mutex::default(),
+                time: Mutex::default(),
             }),
         }
     }
@@ -187,6 +210,18 @@ impl JobProgress {
         add(&counters.output_messages, counts.output_messages);
         add(&counters.sink_rows, counts.sink_rows);
         add(&counters.source_done_bytes, counts.source_bytes);
+    }
+
+    /// Where the job stands in time behind an epoch that was committed, or was opened: what that epoch counted
+    /// is added to the counts.
+    pub fn time(&self, time: &EpochTime) {
+        self.shared.time.lock().expect(UNPOISONED).add(time);
+    }
+
+    /// Why the job's watermark stands still now, or `None` where it does not or the job can't tell. Whether that
+    /// is new.
+    pub fn holds(&self, stall: Option<Stall>) -> bool {
+        self.shared.time.lock().expect(UNPOISONED).set_stall(stall)
     }
 
     /// The hot keys of the input so far.
@@ -244,6 +279,7 @@ impl Shared {
             waits: by_lane,
             waits_now: waits.now.as_ref().map(lane),
             hot_keys: hot_keys.iter().map(HotKeyReading::of).collect(),
+            time: self.time.lock().expect(UNPOISONED).read(),
         }
     }
 }
@@ -303,7 +339,7 @@ mod tests {
         let expected = ProgressReading {
             source_records: 11,
             source_done_bytes: 60,
-            source_total_bytes: 200,
+            source_total_bytes: Some(200),
             epochs: 3,
             messages: 6,
             sink_rows: 3,
@@ -334,7 +370,35 @@ mod tests {
         assert_eq!(run.read_jobs().len(), 1);
         let read = run.read();
         assert_eq!((read.source_records, read.source_done_bytes), (10, 50));
-        assert_eq!(read.source_total_bytes, 100);
+        assert_eq!(read.source_total_bytes, Some(100));
+        let endless = SourceProgress {
+            done_bytes: 7,
+            total_bytes: None,
+        };
+        let _ = run.job_opened(identity("log", 0, 2), Some(endless));
+        let read = run.read();
+        assert_eq!(
+            (read.source_done_bytes, read.source_total_bytes),
+            (57, None)
+        );
+    }
+
+    #[test]
+    fn the_first_job_that_knows_why_its_watermark_stands_still_is_told() {
+        let run = RunProgress::default();
+        let events = run.job_opened(identity("events", 0, 1), None);
+        let sum = run.job_opened(identity("sum", 0, 2), None);
+        assert_eq!(run.stalled_job(), None);
+        let not_begun = |partition: &str| {
+            let partition = partition.to_owned();
+            Some(Stall::NotBegun { partition })
+        };
+        assert!(sum.holds(not_begun("b")) && events.holds(not_begun("a")));
+        let text = "waits for a, which is not begun".to_owned();
+        assert_eq!(run.stalled_job(), Some(("events[0]".to_owned(), text, 1)));
+        events.holds(None);
+        sum.holds(None);
+        assert_eq!(run.stalled_job(), None);
     }
 
     #[test]

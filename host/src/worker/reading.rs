@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::engine::hot_keys::HotKey;
+use crate::worker::time_progress::TimeReading;
 
 /// The counts of all jobs at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -11,8 +12,8 @@ pub struct ProgressReading {
     pub source_records: u64,
     /// Bytes of the sources read so far, in the units of `source_total_bytes`.
     pub source_done_bytes: u64,
-    /// Bytes of the sources in all.
-    pub source_total_bytes: u64,
+    /// Bytes of the sources in all; `None` when one of them is followed, as that has no end.
+    pub source_total_bytes: Option<u64>,
     /// Epochs committed by all jobs.
     pub epochs: u64,
     /// Messages that epochs put into lanes and sinks.
@@ -48,6 +49,8 @@ pub struct JobReading {
     pub waits_now: Option<LaneReading>,
     /// The keys that its input mostly consists of, the greatest share first.
     pub hot_keys: Vec<HotKeyReading>,
+    /// Where it stands in time.
+    pub time: TimeReading,
 }
 
 /// How often a job waited for room in a lane.

@@ -12,6 +12,7 @@ use crate::types::watermark::LaneTime;
 use crate::worker::board::LaneBoard;
 use crate::worker::job_time::JobTime;
 use crate::worker::source_times::{Activity, IdleStall, PartitionTime};
+use crate::worker::stall::Stall;
 
 /// How often a source that may get more records is asked whether it has.
 pub(super) const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
@@ -69,12 +70,16 @@ impl SourcePace {
     }
 
     /// Why it is not left out although it has been without records for long enough.
-    pub(super) fn stall(&self) -> Option<&IdleStall> {
-        self.stall.as_ref()
+    pub(super) fn stall(&self) -> Option<Stall> {
+        let partitions = self.stall.clone()?;
+        Some(Stall::Idle {
+            source: self.source.clone(),
+            partitions,
+        })
     }
 
-    /// It does this now.
-    pub(super) fn tell(&mut self, activity: Activity, time: &JobTime, board: &LaneBoard) {
+    /// It does this now. Whether it did something else before.
+    pub(super) fn tell(&mut self, activity: Activity, time: &JobTime, board: &LaneBoard) -> bool {
         if matches!(activity, Activity::Reading) {
             self.quiet_since = None;
             self.stall = None;
@@ -83,6 +88,7 @@ impl SourcePace {
             activity,
             watermark: time.read_watermark(),
         };
+        let before = self.told.activity;
         if now != self.told {
             self.told = now;
             board.source_times().set(&self.source, self.index, now);
@@ -90,6 +96,7 @@ impl SourcePace {
                 board.wake_all();
             }
         }
+        before != activity
     }
 
     /// It has no records for now, and all that it read is committed. What readers are to be told, if

@@ -2,25 +2,28 @@
 //! runs.
 //!
 //! ```text
-//!  lanes to the old partitions ─1 reroute──▶ lanes to the new ones
-//!  states of the old partitions ─2 hand over▶ states of the new ones
-//!                                            3 written down by the registry
-//!  what the old ones still hold ─4 sweep───▶ nothing
+//!  lanes to the old partitions ──1 reroute──▶ lanes to the new ones
+//!  states, timers and frontiers ─2 hand over▶ those of the new ones
+//!                                             3 written down by the registry
+//!  what the old ones still hold ──4 sweep───▶ nothing
 //! ```
 //!
 //! Everything is an epoch under a lease of the partition that it changes, so each step is whole or
 //! not there. A process that dies, or a commit that is refused or whose answer is lost, leaves a
-//! state from which the same call goes on: messages that have moved are not found again, states are
-//! written again with the same values, as nobody has processed anything in between.
+//! state from which the same call goes on: messages that have moved are not found again, states and timers
+//! are written again with the same values, as nobody has processed anything in between.
 //!
 //! **Invariant:** a message keeps its id, and the messages of one producer in one lane stay in the order
-//! of their ids. What the old reader's frontier has passed does not move.
+//! of their ids. What the old reader's frontier has passed does not move. A watermark step moves unless all
+//! of the old readers have passed it, to all of the new ones.
 //!
 //! What the old partitions wrote themselves stays where it is, for their readers to read to its end.
 
 mod frontiers;
+mod hand_over;
 mod reroute;
-mod states;
+mod succession;
+mod sweep;
 mod writer;
 
 #[cfg(test)]
@@ -30,7 +33,7 @@ use crate::storage::{Refusal, Storage, StorageError};
 use crate::types::ids::{EpochId, PartitionId};
 
 pub use frontiers::drop_silent_frontiers;
-pub use states::{keeps_anything, sweep};
+pub use sweep::{keeps_anything, sweep};
 
 /// How much is read and committed at a time. What moves does not depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,12 +41,12 @@ pub struct MoveLimits {
     /// About how many bytes of messages or states a group of commits carries: 8 MiB. One epoch's
     /// messages of one stream go together, whatever their size.
     pub commit_bytes: usize,
-    /// How many states, or chunks of lanes, a group of commits changes at most, but for one page:
+    /// How many states, timers or chunks of lanes a group of commits changes at most, but for one page:
     /// 16,384.
     pub commit_rows: usize,
-    /// How many states are read at a time: 1,000, as many as a batch of a job has keys.
+    /// How many states or timers are read at a time: 1,000, as many as a batch of a job has keys.
     pub page_rows: usize,
-    /// About how many bytes of states are read at a time: 1 MiB. A state is read whole, whatever its
+    /// About how many bytes of states or timers are read at a time: 1 MiB. A state is read whole, whatever its
     /// size.
     pub page_bytes: usize,
 }
@@ -81,6 +84,8 @@ pub struct RepartitionProgress {
     pub messages: u64,
     /// States that the new layout has now.
     pub states: u64,
+    /// Pending timers that it has now.
+    pub timers: u64,
     /// Rows of old partitions that are gone.
     pub swept: u64,
 }
@@ -110,7 +115,7 @@ pub enum RepartitionError {
 }
 
 impl Repartition<'_> {
-    /// Moves waiting messages, then states. Nothing may run the pipeline meanwhile, and neither layout
+    /// Moves waiting messages, then states and timers. Nothing may run the pipeline meanwhile, and neither layout
     /// may be processed until this has returned once without an error and that is written down.
     ///
     /// # Errors
@@ -126,8 +131,9 @@ impl Repartition<'_> {
             progress.messages += messages;
             observe(progress);
         })?;
-        states::hand_over(self, storage, &mut |states| {
-            progress.states += states;
+        hand_over::hand_over(self, storage, &mut |moved| {
+            progress.states += moved.states;
+            progress.timers += moved.timers;
             observe(progress);
         })?;
         Ok(progress)

@@ -1,7 +1,8 @@
 //! Messages that wait in lanes of the old layout move to lanes of the new one, under their ids.
 //!
 //! A producer's lanes of one stream move together, epoch by epoch: messages of one epoch that went
-//! to several old partitions may go to one new partition, and there they are one chunk.
+//! to several old partitions may go to one new partition, and there they are one chunk. Watermark steps
+//! go to each of the new partitions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use crate::storage::{Storage, StorageError, rows};
 use crate::types::epoch::{ChunkMessages, LaneChunk, LaneTrim};
 use crate::types::ids::{EpochId, LaneId};
 use crate::types::key::partition_of;
+use crate::types::watermark::LaneStep;
 
 /// Moves what waits for the old layout; `moved` is told how many messages each commit moved.
 pub(super) fn reroute(
@@ -92,10 +94,15 @@ impl Rerouting<'_, '_> {
     ) -> Result<(), StorageError> {
         let mut chunks = Vec::with_capacity(lanes.len());
         let mut waiting = Vec::new();
+        // Each lane has all steps of the stream. One that a reader has not passed is in a lane still.
+        let mut steps: BTreeMap<u32, LaneStep> = BTreeMap::new();
         for lane in lanes {
             let chunk = rows::read_chunk(self.storage, *lane, epoch)?.unwrap_or_default();
             let passed = frontiers[lane].passed(epoch, &chunk);
             waiting.extend((passed..chunk.len()).map(|at| (chunk.indexes[at], chunks.len(), at)));
+            let passed_steps = frontiers[lane].passed_steps(epoch, &chunk);
+            let waiting_steps = chunk.steps[passed_steps..].iter();
+            steps.extend(waiting_steps.map(|step| (step.index, *step)));
             chunks.push(chunk);
             self.batch.trims.push(LaneTrim { lane: *lane, epoch });
         }
@@ -108,6 +115,12 @@ impl Rerouting<'_, '_> {
             let reader = to[partition_of(chunk.key_hashes[*at], to.len())];
             let messages = spread.entry(LaneId { reader, ..lane }).or_default();
             messages.push_from(chunk, *at);
+        }
+        if !steps.is_empty() {
+            for reader in to.iter().copied() {
+                let messages = spread.entry(LaneId { reader, ..lane }).or_default();
+                messages.steps = steps.values().copied().collect();
+            }
         }
         self.batch.messages += waiting.len() as u64;
         for (lane, messages) in spread {

@@ -10,17 +10,23 @@ use crate::storage::leases;
 use crate::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
 use crate::storage::rows;
 use crate::storage::scan::ScanLimit;
+use crate::storage::timer_keys::TimerKey;
+use crate::storage::timer_rows;
+use crate::types::batch::TimeDomain;
 use crate::types::epoch::{
     ChunkMessages, EpochCommit, EpochTime, FrontierAdvance, LaneChunk, LaneTrim, StateAge,
     StateAges, StateChanges, StoredState,
 };
 use crate::types::ids::{LaneId, StreamId};
 use crate::types::key::{key_hash, partition_of};
-use crate::types::watermark::LaneTime;
+use crate::types::timer::{PendingTimers, TimerChanges, TimerPlace, TimerTimes};
+use crate::types::watermark::{LaneStep, LaneTime};
 
 /// States of the first kind in a store that [`begun`] made.
 pub(in crate::controller) const KEYS: u64 = 60;
 const EPOCHS: u64 = 7;
+/// The run of the pipeline that the old partitions are in.
+const RUN: u64 = 4;
 const STREAMS: [StreamId; 2] = [StreamId(1), StreamId(2)];
 /// The greatest alignment timestamp of a producer, and of an old partition.
 const ALIGNMENT: u64 = 1_000 + EPOCHS;
@@ -52,7 +58,22 @@ pub(in crate::controller) type Waiting = BTreeMap<(PartitionId, StreamId, Vec<u8
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::controller) struct Content {
     pub(in crate::controller) waiting: Waiting,
+    /// For each producer and stream the watermark steps that not every reader has taken.
+    pub(in crate::controller) steps: BTreeMap<(PartitionId, StreamId), Steps>,
     pub(in crate::controller) states: BTreeMap<(String, Vec<u8>), StoredState>,
+    /// By clock, trigger time, stream and key.
+    pub(in crate::controller) timers: BTreeMap<(TimeDomain, u64, String, Vec<u8>), TimerTimes>,
+}
+
+/// Watermark steps by their places in the producer's output.
+pub(in crate::controller) type Steps = BTreeMap<(EpochId, u32), LaneTime>;
+
+/// What a lane says of the time behind an epoch.
+fn lane_time(epoch: EpochId) -> LaneTime {
+    LaneTime {
+        watermark: 100 * epoch.0,
+        is_idle: epoch.0 % 2 == 0,
+    }
 }
 
 fn commit(storage: &dyn Storage, lease: &crate::types::lease::Lease, commit: EpochCommit) {
@@ -80,7 +101,7 @@ pub(in crate::controller) fn begin(
         let lease = leases::grant(storage, producer).unwrap();
         for epoch in 1..=EPOCHS {
             let mut chunks: BTreeMap<LaneId, ChunkMessages> = BTreeMap::new();
-            for index in 0..40_u32 {
+            for index in (0..40_u32).filter(|index| *index != 20) {
                 let key = format!("key {}", u64::from(index) * 7 * epoch % KEYS).into_bytes();
                 let hash = key_hash(&key);
                 let lane = LaneId {
@@ -97,6 +118,20 @@ pub(in crate::controller) fn begin(
                 chunk
                     .payloads
                     .push(format!("{producer} {epoch} {index}").as_bytes());
+            }
+            // A step goes to every reader of its stream, behind the messages that those have in common.
+            for (index, stream) in [(20, STREAMS[0]), (40, STREAMS[1])] {
+                for reader in from.iter().copied() {
+                    let lane = LaneId {
+                        producer,
+                        stream,
+                        reader,
+                    };
+                    chunks.entry(lane).or_default().steps.push(LaneStep {
+                        index,
+                        time: lane_time(EpochId(epoch)),
+                    });
+                }
             }
             let mut epoch = EpochCommit::empty(&lease, EpochId(epoch));
             epoch.record.alignment = 1_000 + epoch.epoch.0;
@@ -136,11 +171,12 @@ pub(in crate::controller) fn begin(
             }
             epoch.states.push(changes);
         }
+        epoch.timers = timers_of(&keys);
         // The first partition has read into the third epoch, the others a little further.
         for (number, producer) in (0..).zip(producers.iter().copied()) {
             epoch.frontiers.push(FrontierAdvance {
-                run: 1,
-                time: LaneTime::default(),
+                run: RUN,
+                time: lane_time(EpochId(2 + place as u64)),
                 lane: LaneId {
                     producer,
                     stream: STREAMS[0],
@@ -155,9 +191,48 @@ pub(in crate::controller) fn begin(
     leases::end_all(storage).unwrap();
 }
 
+/// Timers of a partition with these keys, which rise: some of each stream, in no order of their triggers.
+fn timers_of(keys: &[Vec<u8>]) -> Vec<TimerChanges> {
+    let streams = [
+        ("day", TimeDomain::EventTime, 4),
+        ("hour", TimeDomain::EventTime, 1),
+        ("quiet", TimeDomain::SystemTime, 2),
+    ];
+    let changes = streams.map(|(stream, domain, every)| {
+        let mut timers: Vec<_> = (keys.iter().step_by(every))
+            .map(|key| {
+                let hash = key_hash(key);
+                let times = TimerTimes {
+                    trigger_time: 5_000 + hash % 7,
+                    event_time: 4_990 + hash % 20,
+                    held_in_run: if hash % 5 == 0 { RUN } else { 0 },
+                };
+                (times.trigger_time, key, times)
+            })
+            .collect();
+        if domain == TimeDomain::EventTime {
+            timers.sort_unstable_by_key(|(trigger_time, key, _)| (*trigger_time, *key));
+        }
+        let mut set = PendingTimers::default();
+        for (_, key, times) in &timers {
+            set.push(key, *times);
+        }
+        TimerChanges {
+            stream: stream.to_owned(),
+            domain,
+            removed: PendingTimers::default(),
+            pending: set.len() as u64,
+            set,
+        }
+    });
+    changes.into()
+}
+
 /// Where the partition of a layout stands in time.
 fn time_of(place: u64) -> EpochTime {
     EpochTime {
+        run: RUN,
+        input_watermarks: vec![500 - place, 600 + place],
         latest_watermark: 2_000 - place,
         ages: StateAges {
             first_watermark: 100 + place,
@@ -183,7 +258,9 @@ pub(in crate::controller) fn content_of(
     layout: &[PartitionId],
 ) -> Content {
     let mut waiting = Waiting::new();
+    let mut steps: BTreeMap<(PartitionId, StreamId), Steps> = BTreeMap::new();
     let mut states = BTreeMap::new();
+    let mut timers = BTreeMap::new();
     for (place, reader) in layout.iter().enumerate() {
         let is_own = |key: &[u8]| partition_of(key_hash(key), layout.len()) == place;
         for (producer, stream) in producers
@@ -202,6 +279,12 @@ pub(in crate::controller) fn content_of(
             for epoch in rows::chunk_epochs(storage, lane, EpochId(0), last).unwrap() {
                 let chunk = rows::read_chunk(storage, lane, epoch).unwrap().unwrap();
                 assert!(!chunk.is_empty() && chunk.indexes.is_sorted());
+                for step in &chunk.steps {
+                    if passed.is_none_or(|passed| (epoch, step.index) > passed) {
+                        let of_stream = steps.entry((producer, stream)).or_default();
+                        of_stream.insert((epoch, step.index), step.time);
+                    }
+                }
                 for at in 0..chunk.len() {
                     let (index, key) = (chunk.indexes[at], chunk.keys.get(at).to_vec());
                     assert!(is_own(&key), "a message of another range");
@@ -224,8 +307,37 @@ pub(in crate::controller) fn content_of(
                 states.insert((state.clone(), key), value);
             }
         }
+        let mut pending: BTreeMap<String, u64> = BTreeMap::new();
+        let mut holds = Vec::new();
+        let limit = ScanLimit::rows(1_000);
+        for domain in [TimeDomain::EventTime, TimeDomain::SystemTime] {
+            let visit = |timer: TimerKey<'_>, times: TimerTimes| {
+                assert!(is_own(timer.key), "a timer of another range");
+                *pending.entry(timer.stream.to_owned()).or_default() += 1;
+                holds.extend(times.hold(domain));
+                let read = timer_rows::read_timers(storage, *reader, &[timer]);
+                assert_eq!(read.unwrap(), [Some(times)], "it is found by its name");
+                let stream = timer.stream.to_owned();
+                let name = (domain, times.trigger_time, stream, timer.key.to_vec());
+                assert!(timers.insert(name, times).is_none());
+            };
+            timer_rows::scan_timers(storage, *reader, domain, None, limit, visit).unwrap();
+        }
+        let mut held = Vec::new();
+        let visit = |moment, _: TimerKey<'_>| held.push(moment);
+        timer_rows::scan_timer_holds(storage, *reader, None, limit, visit).unwrap();
+        holds.sort_unstable();
+        assert_eq!(held, holds);
+        let counted = timer_rows::pending_streams(storage, *reader).unwrap();
+        let counted = counted.into_iter().map(|it| (it.stream, it.pending));
+        assert_eq!(counted.collect::<BTreeMap<_, _>>(), pending);
     }
-    Content { waiting, states }
+    Content {
+        waiting,
+        steps,
+        states,
+        timers,
+    }
 }
 
 fn run(
@@ -265,12 +377,42 @@ fn check_moved(
         let readers = rows::lanes_kept(storage, producer).unwrap();
         assert!(readers.iter().all(|lane| to.contains(&lane.reader)));
     }
+    for reader in to {
+        // Each of them takes all steps, behind the one up to which it knows the time.
+        assert_eq!(
+            content(storage, std::slice::from_ref(reader)).steps,
+            expected.steps
+        );
+        for (number, producer) in (0..).zip(producers()) {
+            let lane = |stream| LaneId {
+                producer,
+                stream,
+                reader: *reader,
+            };
+            let unread = rows::read_frontier(storage, lane(STREAMS[1])).unwrap();
+            assert_eq!(unread, None);
+            let slowest = FrontierAdvance {
+                lane: lane(STREAMS[0]),
+                epoch: EpochId(3),
+                index: 11 + number,
+                run: RUN,
+                time: lane_time(EpochId(2)),
+            };
+            let frontier = rows::read_frontier(storage, slowest.lane).unwrap();
+            assert_eq!(frontier, Some(slowest));
+        }
+    }
     let last = from.len() as u64 - 1;
     for partition in to {
         let time = writer::last_record(storage, *partition).unwrap().time;
+        let counted = timer_rows::pending_streams(storage, *partition).unwrap();
         assert_eq!(
             time,
             EpochTime {
+                run: RUN,
+                input_watermarks: vec![500 - last, 600],
+                fired_up_to: Some(TimerPlace::default()),
+                pending_timers: counted.iter().map(|stream| stream.pending).sum(),
                 latest_watermark: 2_000,
                 ages: StateAges {
                     first_watermark: 100 + last,
@@ -298,6 +440,10 @@ fn d1_what_waits_and_every_state_go_to_the_partition_of_its_key_once() {
         let storage = begun(&from);
         let expected = content(&storage, &from);
         assert!(expected.states.len() > 70 && expected.waiting.len() > 100);
+        assert!(expected.timers.len() > 90 && expected.steps.len() == 4);
+        // Of the first stream all have passed two epochs, and what no reader has passed is all of it.
+        let counts = expected.steps.values().map(BTreeMap::len);
+        assert_eq!(counts.collect::<Vec<_>>(), [5, 7, 5, 7]);
         run(&storage, &from, &to).unwrap();
         sweep_all(&storage, &from).unwrap();
         check_moved(&storage, &from, &to, &expected);
@@ -343,9 +489,9 @@ fn d1_a_move_that_is_stopped_at_any_commit_goes_on() {
             sweep_all(&storage, &from).unwrap();
             check_moved(&storage, &from, &to, &expected);
         }
-        // Each stream of each producer, the states of each partition, and what each of the four
+        // Each stream of each producer, the states and timers of each partition, and what each of the four
         // leaves, take more than one commit.
-        assert!(stops >= 2 * (2 * 2 + 3 + 4), "{stops}");
+        assert!(stops >= 2 * (2 * 2 + 3 * 2 + 4 * 2), "{stops}");
     }
 }
 
@@ -361,11 +507,6 @@ fn d1_what_the_old_frontier_has_passed_does_not_move() {
     };
     assert!(passed(&content(&storage, &from)));
     run(&storage, &from, &to).unwrap();
-    // The new readers have no frontier that would hide anything.
-    for reader in &to {
-        let frontiers = rows::frontiers_kept(&storage, *reader, None, 10).unwrap();
-        assert!(frontiers.is_empty());
-    }
     assert!(passed(&content(&storage, &to)));
 }
 

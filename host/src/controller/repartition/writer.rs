@@ -11,7 +11,10 @@ pub(super) struct PartitionWriter<'a> {
     storage: &'a dyn Storage,
     lease: Lease,
     next: EpochId,
+    /// What the record of its next epoch begins as.
     record: EpochRecord,
+    /// What the record of its last epoch has of that.
+    recorded: EpochRecord,
 }
 
 /// Epochs that are on their way to their decision.
@@ -28,23 +31,32 @@ impl<'a> PartitionWriter<'a> {
         deployment: u64,
     ) -> Result<PartitionWriter<'a>, StorageError> {
         let lease = leases::grant(storage, partition)?;
+        let record = EpochRecord {
+            deployment,
+            ..last_record(storage, partition)?
+        };
         Ok(PartitionWriter {
             storage,
             lease,
             next: storage.head(partition)?.epoch.next(),
-            record: EpochRecord {
-                deployment,
-                ..last_record(storage, partition)?
-            },
+            recorded: record.clone(),
+            record,
         })
     }
 
-    /// Makes sure that nothing that the partition's time and its alignment timestamps may not fall below
-    /// is less than in `record`, another partition's. Whether that is more than it knew of.
-    pub(super) fn raise_record(&mut self, record: &EpochRecord) -> bool {
-        let before = self.record.clone();
-        raise(&mut self.record, record);
-        self.record != before
+    /// The partition.
+    pub(super) fn partition(&self) -> PartitionId {
+        self.lease.partition
+    }
+
+    /// Changes what the records of all further epochs say.
+    pub(super) fn change_record(&mut self, change: impl FnOnce(&mut EpochRecord)) {
+        change(&mut self.record);
+    }
+
+    /// Whether an epoch has yet to say what was changed in its record.
+    pub(super) fn owes_record(&self) -> bool {
+        self.record != self.recorded
     }
 
     /// The partition's next epoch, with nothing in it yet. It must be submitted before the one after
@@ -55,6 +67,7 @@ impl<'a> PartitionWriter<'a> {
             ..EpochCommit::empty(&self.lease, self.next)
         };
         self.next = self.next.next();
+        self.recorded.clone_from(&self.record);
         (self.lease, epoch)
     }
 

@@ -153,7 +153,7 @@ mod tests {
         Ok(listed(&records))
     }
 
-    fn is_changed(polled: Result<Records, SourceError>) -> bool {
+    fn is_changed(polled: &Result<Records, SourceError>) -> bool {
         matches!(polled, Err(SourceError::IdentityChanged { .. }))
     }
 
@@ -219,14 +219,14 @@ mod tests {
         };
         let (file, mut source) = begun();
         cut(&file, 4);
-        assert!(is_changed(poll(&mut source)));
+        assert!(is_changed(&poll(&mut source)));
         let (file, mut source) = begun();
         cut(&file, 0);
         file.append(b"other\nlines\nand more\n");
-        assert!(is_changed(poll(&mut source)));
+        assert!(is_changed(&poll(&mut source)));
         let (file, mut source) = begun();
         file.replace(b"other\nlines\nand more\n");
-        assert!(is_changed(poll(&mut source)));
+        assert!(is_changed(&poll(&mut source)));
         let (file, mut source) = begun();
         fs::remove_file(&file.options.path).unwrap();
         assert!(matches!(poll(&mut source), Err(SourceError::Open { .. })));
@@ -271,7 +271,7 @@ mod tests {
         let (file, mut source) = behind_a_torn_line(b"one");
         assert_eq!(poll(&mut source).unwrap(), []);
         file.append(b" more\n");
-        assert!(is_changed(poll(&mut source)));
+        assert!(is_changed(&poll(&mut source)));
     }
 
     #[test]
@@ -291,7 +291,7 @@ mod tests {
         file.append(b"one\n");
         file.written_at(1_000);
         let mut source = file.open(None).unwrap();
-        let mut written_at = |source: &mut FileSource| {
+        let written_at = |source: &mut FileSource| {
             let mut records = SourceRecords::default();
             source.poll(NO_LIMIT, &mut records).unwrap();
             records.write_times.iter().collect::<Vec<Timestamp>>()

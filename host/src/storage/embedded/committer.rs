@@ -306,7 +306,7 @@ impl Committer {
             }
             self.shared.overlay.publish(partition, submitted.run);
             self.shared.set_decided_head(partition, head);
-            self.pending_bytes += submitted.entry.bytes().len();
+            self.pending_bytes += submitted.entry.bytes().len() + submitted.timer_row_bytes;
             self.unwritten_bytes += (appends.iter())
                 .map(|append| append.bytes.len())
                 .sum::<usize>();

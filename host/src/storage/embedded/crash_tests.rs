@@ -16,11 +16,15 @@ use std::time::Duration;
 
 use super::tests::copy_directory;
 use super::*;
-use crate::storage::contract::{chunk, commit_of, states};
+use crate::storage::contract::{chunk, commit_of, states, timers};
 use crate::storage::rows::{self, ChunkLimit};
-use crate::storage::{CommitOutcome, Refusal};
+use crate::storage::scan::ScanLimit;
+use crate::storage::timer_keys::TimerKey;
+use crate::storage::{CommitOutcome, Refusal, timer_rows};
+use crate::types::batch::TimeDomain;
 use crate::types::epoch::{FrontierAdvance, LaneTrim, SinkAppend};
 use crate::types::ids::{LaneId, StreamId};
+use crate::types::timer::TimerChanges;
 use crate::types::watermark::LaneTime;
 
 const PARTITIONS: u64 = 3;
@@ -71,7 +75,7 @@ impl FaultPoints for Points {
 fn options(points: &Arc<Points>, sabotage: Option<Sabotage>) -> EmbeddedOptions {
     EmbeddedOptions {
         // Applied now and then, at the same places in every run.
-        apply_bytes: 5_600,
+        apply_bytes: 8_000,
         apply_idle_ms: 3_600_000,
         // With some epochs before they are applied, with others as they are.
         sink_bytes: 40,
@@ -136,6 +140,14 @@ fn states_of(partition: u64, epoch: u64) -> BTreeMap<String, Option<String>> {
         .collect()
 }
 
+/// One timer is put off from epoch to epoch.
+fn timers_of(epoch: u64) -> Vec<TimerChanges> {
+    let before = [("k", epoch - 1, epoch - 1)];
+    let before = if epoch > 1 { &before[..] } else { &[] };
+    let domain = TimeDomain::SystemTime;
+    vec![timers(domain, "quiet", 1, before, &[("k", epoch, epoch)])]
+}
+
 /// The epoch, a pure function of its partition and number.
 fn epoch_of(lease: Lease, epoch: u64, own: SinkFileId, shared: SinkFileId) -> EpochCommit {
     let partition = lease.partition.0;
@@ -167,6 +179,7 @@ fn epoch_of(lease: Lease, epoch: u64, own: SinkFileId, shared: SinkFileId) -> Ep
             index: 1,
         }],
         states: states(states_of(partition, epoch)),
+        timers: timers_of(epoch),
         chunks: vec![chunk(
             lane_of(partition),
             epoch,
@@ -343,12 +356,30 @@ struct PartitionContent {
     position: Option<String>,
     frontier: Option<u64>,
     states: BTreeMap<String, String>,
+    /// When each timer fires, where each holds, and how many a stream has.
+    timers: [Vec<u64>; 3],
     chunks: Vec<(u64, String)>,
     record_count: usize,
 }
 
 fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).expect("the workload writes text")
+}
+
+fn read_timers(
+    storage: &dyn Storage,
+    partition: PartitionId,
+) -> Result<[Vec<u64>; 3], StorageError> {
+    let (mut fire, mut hold) = (Vec::new(), Vec::new());
+    let limit = ScanLimit::rows(1_000);
+    let domain = TimeDomain::SystemTime;
+    let visit = |timer: TimerKey<'_>, _| fire.push(timer.trigger_time);
+    timer_rows::scan_timers(storage, partition, domain, None, limit, visit)?;
+    let visit = |moment, _: TimerKey<'_>| hold.push(moment);
+    timer_rows::scan_timer_holds(storage, partition, None, limit, visit)?;
+    let streams = timer_rows::pending_streams(storage, partition)?;
+    let pending = streams.iter().map(|stream| stream.pending);
+    Ok([fire, hold, pending.collect()])
 }
 
 fn read_content(storage: &dyn Storage, place: &Place) -> Result<Content, StorageError> {
@@ -379,6 +410,7 @@ fn read_content(storage: &dyn Storage, place: &Place) -> Result<Content, Storage
                 .into_iter())
             .map(|(key, stored)| (text(key), text(stored.value)))
             .collect(),
+            timers: read_timers(storage, id)?,
             chunks: (rows::read_chunks(storage, lane, EpochId(0), limit)?.into_iter())
                 .map(|(epoch, messages)| (epoch.0, text(messages.payloads.bytes)))
                 .collect(),
@@ -428,6 +460,10 @@ fn model(epochs: &[u64]) -> Content {
             position: (epoch > 0).then(|| epoch.to_string()),
             frontier: (epoch > 0).then_some(epoch),
             states,
+            timers: match epoch {
+                0 => Default::default(),
+                epoch => [vec![epoch], vec![epoch], vec![1]],
+            },
             chunks: (oldest_chunk..=epoch)
                 .map(|epoch| (epoch, format!("{partition}/{epoch}")))
                 .collect(),

@@ -51,7 +51,7 @@ use crate::storage::leases::{self, Counter};
 use crate::storage::scan::ScanLimit;
 use crate::storage::{
     CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, EpochName, Storage, StorageError,
-    StoredRow, check_catalog_change, codec,
+    StoredRow, check_catalog_change, codec, timer_codec,
 };
 use crate::types::epoch::{EpochCommit, Head};
 use crate::types::ids::{EpochId, PartitionId, SinkFileId};
@@ -81,7 +81,8 @@ pub struct EmbeddedOptions {
     /// Most bytes of entries that are decided and not applied; bounds memory and the time to
     /// reopen.
     pub staged_bytes_max: usize,
-    /// Bytes of such entries at which they are applied. Larger: a key that changes often is written
+    /// Bytes of such entries at which they are applied; the rows of timers, which are several for each,
+    /// count as well. Larger: a key that changes often is written
     /// less often; smaller: shorter pauses.
     pub apply_bytes: usize,
     /// Milliseconds without a submitted epoch after which everything is applied.
@@ -443,11 +444,13 @@ impl Shared {
         }
         let entry = EntryDraft::new(&commit);
         let (ticket, answer) = CommitTicket::new();
+        let (_, key_bytes, value_bytes) = timer_codec::size_of_rows(&commit.timers);
         let submitted = Submitted {
             lease,
             epoch: EpochName::of(&commit),
             entry,
             appends: std::mem::take(&mut commit.appends),
+            timer_row_bytes: key_bytes + value_bytes,
             run: Arc::new(Run::of_commit(commit)),
             answer,
             placement: None,

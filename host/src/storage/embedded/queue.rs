@@ -20,6 +20,8 @@ pub(super) struct Submitted {
     pub(super) entry: EntryDraft,
     pub(super) appends: Vec<SinkAppend>,
     pub(super) run: Arc<Run>,
+    /// What its rows take in memory beyond the entry's bytes: those of timers are several for each.
+    pub(super) timer_row_bytes: usize,
     pub(super) answer: CommitAnswer,
     /// Where its staged entry stands, once it has one.
     pub(super) placement: Option<Placement>,

@@ -67,6 +67,11 @@ impl SourceInput {
         })
     }
 
+    /// What it is in errors.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// When the records of the last batch were written.
     pub fn write_times(&self) -> &TimestampRuns {
         &self.records.write_times

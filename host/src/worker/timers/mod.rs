@@ -149,6 +149,12 @@ impl Timers {
         self.log.open_count()
     }
 
+    /// About how many bytes the book takes in memory.
+    pub fn size_bytes(&self) -> usize {
+        let windows = self.event.size_bytes() + self.system.size_bytes() + self.holds.size_bytes();
+        windows + self.log.size_bytes()
+    }
+
     // -------------------------------------------------------------------------- set and cancelled
 
     /// Sets and cancels timers as the effects of a call with these keys say, which have been checked. A delay
