@@ -41,7 +41,7 @@ impl WaitingChunks {
             chunks.retain(|chunk| chunk.epoch != trim.epoch);
         }
         for chunk in &commit.chunks {
-            let last_index = chunk.messages.indexes.last().copied();
+            let last_index = chunk.messages.last_index();
             self.0.entry(chunk.lane).or_default().push(Chunk {
                 epoch: chunk.epoch,
                 last_index: last_index.unwrap_or_default(),
@@ -84,7 +84,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>, decided: &[Decided]) -> Vec<Finding
     {
         let full = waiting.full_lane(commit.partition, *lane_bytes_max);
         if let Some((lane, size_bytes)) = full
-            && commit.record.input_count > 0
+            && commit.record.input_count + commit.record.time.fired_count > 0
         {
             findings.push(Finding {
                 checker: Checker::Backpressure,

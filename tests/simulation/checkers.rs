@@ -12,6 +12,8 @@
 //!   reordering.
 //! - **Order**: see [`crate::order`].
 //! - **Merge**: see [`crate::merge`].
+//! - **Watermarks**: see [`crate::replay`] and [`crate::watermarks`].
+//! - **Timers**: see [`crate::replay`].
 //! - **Backpressure**: see [`crate::backpressure`].
 //! - **Progress**: undisturbed, a run comes to its end, and leaves its lanes empty; no chunk is
 //!   trimmed twice.
@@ -23,22 +25,30 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use guest_behaviours::trace;
-use tidelock::storage::rows;
 use tidelock::storage::scan::ScanLimit;
-use tidelock::types::epoch::EpochCommit;
+use tidelock::storage::timer_keys::TimerKey;
+use tidelock::storage::{rows, timer_rows};
+use tidelock::types::batch::TimeDomain;
+use tidelock::types::epoch::StoredState;
 use tidelock::types::ids::{PartitionId, SinkFileId};
+use tidelock::types::timer::TimerTimes;
 
+use crate::ages::Ages;
 use crate::backpressure;
 use crate::deployment::Deployment;
 use crate::graph::{Graph, Head, Shape};
 use crate::history::Decided;
+use crate::items::{Item, items_of, lines};
 use crate::layouts::Layouts;
 use crate::merge;
 use crate::model::{Message, ShapeModel};
 use crate::order;
 use crate::record_source::{SourceLength, SourcePart, part_of, record};
+use crate::replay::Replay;
 use crate::sequence::{Sequence, Taken, Takings};
 use crate::storage::SimulatedStorage;
+use crate::timer_book::StoredTimers;
+use crate::watermarks;
 
 /// More states of one partition than a run can make.
 const STATES_MAX: usize = 10_000;
@@ -60,6 +70,10 @@ pub(crate) enum Checker {
     Merge,
     /// A reader that falls behind stops its writers at the bound.
     Backpressure,
+    /// Watermarks never fall and never lie.
+    Watermarks,
+    /// Timers fire once, in their order, not early.
+    Timers,
     /// A run comes to its end.
     Progress,
     /// Nothing panics.
@@ -116,22 +130,30 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         };
         let name = evidence.graph.head_name(shape.head);
         let mut takings = Takings::new(Checker::Inputs, format!("{name} took"));
-        let taken = evidence.witnessed(at, &decided);
-        let inputs = takings.compare(&sent, &taken, evidence.is_finished);
+        let epochs = evidence.epochs_of(at, &decided);
+        let taken = taken_from_outside(&epochs);
+        let messages = takings.compare(&sent, &taken, evidence.is_finished);
         findings.extend(takings.findings);
-        let streams = (evidence.deployment).streams_in_order(evidence.graph, shape);
-        let mut model = ShapeModel::new(evidence.graph, shape, streams);
-        for (partition, input) in inputs {
-            if let Some(partition) = partition {
-                findings.extend(evidence.check_owner(partition, input));
-                model.take(partition, input);
-            }
+        let mut messages = messages.into_iter();
+        let mut replay = Replay::new(evidence, shape);
+        for (one, items) in epochs {
+            let partition = one.commit.partition;
+            let find = |item: Item| {
+                let message = item.payload().and_then(|_| messages.next()).flatten();
+                findings.extend(message.and_then(|it| evidence.check_owner(partition, it)));
+                (item, message)
+            };
+            let items = items.into_iter().map(find).collect();
+            replay.follow(one, items);
         }
-        findings.extend(evidence.compare_states(at, &model));
-        models.push(model);
+        findings.append(&mut replay.findings);
+        findings.extend(evidence.compare_states(at, &replay));
+        findings.extend(evidence.compare_timers(at, &replay));
+        models.push(replay.model);
     }
     findings.extend(evidence.compare_sinks(&models));
     findings.extend(order::judge(evidence, &decided));
+    findings.extend(watermarks::judge(evidence, &decided));
     findings.extend(merge::judge(evidence, &decided));
     findings.extend(backpressure::judge(evidence, &decided));
     findings.extend(trimmed_twice(&decided));
@@ -139,6 +161,19 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         findings.extend(evidence.chunks_left());
     }
     findings
+}
+
+/// What the epochs of jobs took that they did not make themselves.
+fn taken_from_outside(epochs: &[(&Decided, Vec<Item>)]) -> Vec<Taken> {
+    let taken = epochs.iter().flat_map(|(one, items)| {
+        let payloads = items.iter().filter_map(Item::payload);
+        payloads.map(|payload| Taken {
+            payload: payload.to_vec(),
+            partition: Some(one.commit.partition),
+            place: format!("in epoch {} of {}", one.commit.epoch, one.commit.partition),
+        })
+    });
+    taken.collect()
 }
 
 impl Evidence<'_> {
@@ -154,7 +189,9 @@ impl Evidence<'_> {
         let parts = self.sources.iter().filter(|(part, _)| is_read(part));
         let records = parts.map(|(part, length)| {
             let record = |number| Message {
+                stream: part.source,
                 key: Vec::new(),
+                event_time: 0,
                 payload: record(*part, number),
                 lineage: format!("{part:?}").into_bytes(),
             };
@@ -201,32 +238,35 @@ impl Evidence<'_> {
         file.expect("the store is sound between two runs")
     }
 
-    /// What the jobs of a shape took, by the rows that their decided epochs gave to the witness.
-    fn witnessed(&self, shape: usize, decided: &[Decided]) -> Vec<Taken> {
+    /// The epochs of the jobs of a shape, each with the items that it took.
+    fn epochs_of<'d>(&self, shape: usize, decided: &'d [Decided]) -> Vec<(&'d Decided, Vec<Item>)> {
         let witness = self.sink_file(shape);
-        let is_transform = matches!(self.graph.shapes[shape].head, Head::Transform(_));
-        let mut taken = Vec::new();
-        for Decided { commit, .. } in decided {
-            if self.layouts.place(commit.partition).shape != shape {
-                continue;
-            }
-            for payload in witnessed(commit, witness, is_transform) {
-                taken.push(Taken {
-                    payload,
-                    partition: Some(commit.partition),
-                    place: format!("in epoch {} of {}", commit.epoch, commit.partition),
-                });
-            }
-        }
-        taken
+        let transform = self.transform_name(shape);
+        let of_shape = decided
+            .iter()
+            .filter(|one| self.layouts.place(one.commit.partition).shape == shape);
+        of_shape
+            .map(|one| (one, items_of(&one.commit, witness, transform)))
+            .collect()
     }
 
-    fn compare_states(&self, shape: usize, model: &ShapeModel<'_>) -> Vec<Finding> {
-        let name = self.graph.head_name(self.graph.shapes[shape].head);
+    /// The name of the transform that heads a shape, if one does.
+    pub(crate) fn transform_name(&self, shape: usize) -> Option<&str> {
+        match self.graph.shapes[shape].head {
+            Head::Source(_) => None,
+            Head::Transform(at) => Some(&self.graph.computations[at].name),
+        }
+    }
+
+    fn compare_states(&self, shape: usize, replay: &Replay<'_>) -> Vec<Finding> {
+        let (name, model) = (
+            self.graph.head_name(self.graph.shapes[shape].head),
+            &replay.model,
+        );
         let in_force = self.layouts.in_force(shape);
         let mut findings = Vec::new();
         for (at, state) in trace::STATES.into_iter().enumerate() {
-            let mut stored: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+            let mut stored: BTreeMap<Vec<u8>, StoredState> = BTreeMap::new();
             for partition in self.layouts.partitions(shape) {
                 let page = rows::scan_states(
                     self.storage,
@@ -245,22 +285,67 @@ impl Evidence<'_> {
                             key.escape_ascii()
                         )));
                     }
-                    stored.insert(key, stored_state.value);
+                    stored.insert(key, stored_state);
                 }
             }
             let keys = model.tallies.keys().chain(stored.keys());
             for key in keys.collect::<BTreeSet<_>>() {
+                let touched = model.touched.get(key).copied().unwrap_or(0);
+                let mut owners = in_force.iter();
+                let owner = owners.find(|partition| self.layouts.place(**partition).owns(key));
+                let ages = owner.map_or_else(Ages::default, |owner| replay.ages(*owner));
+                if at < ages.states.len() && ages.is_expired(at, touched) {
+                    // Whether its row is still there is the sweep's business.
+                    continue;
+                }
                 let tally = model.tallies.get(key);
-                // An empty value is none: its row must be gone.
+                // An empty value is none: its row must be gone, or hold the time alone.
                 let expected = tally.map(|tally| tally.to_states()[at].clone());
                 let expected = expected.filter(|value| !value.is_empty());
-                let found = stored.get(key).cloned();
-                if expected != found {
+                let found = stored.get(key).filter(|found| !found.value.is_empty());
+                if expected.as_ref() != found.map(|found| &found.value) {
                     findings.push(state_finding(format!(
                         "{name}: {state} of {} is {found:?}, the model has {expected:?}",
                         key.escape_ascii()
                     )));
                 }
+                let has_ttl = ages.states.get(at).is_some_and(Option::is_some);
+                if let Some(found) = found.filter(|found| has_ttl && found.touched != touched) {
+                    findings.push(state_finding(format!(
+                        "{name}: {state} of {} was touched at {touched}, not at {}",
+                        key.escape_ascii(),
+                        found.touched
+                    )));
+                }
+            }
+        }
+        findings
+    }
+
+    /// Storage holds the timers that the epochs have left.
+    fn compare_timers(&self, shape: usize, replay: &Replay<'_>) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for partition in self.layouts.partitions(shape) {
+            let mut stored = StoredTimers::default();
+            for domain in [TimeDomain::EventTime, TimeDomain::SystemTime] {
+                let limit = ScanLimit::rows(STATES_MAX);
+                let visit = |timer: TimerKey<'_>, times: TimerTimes| {
+                    stored.insert(domain, (timer.stream, timer.key), times, 0);
+                };
+                let scanned =
+                    timer_rows::scan_timers(self.storage, partition, domain, None, limit, visit);
+                scanned.expect("the store is sound between two runs");
+            }
+            let committed = replay
+                .committed
+                .get(&partition)
+                .cloned()
+                .unwrap_or_default();
+            if let Some(difference) = stored.difference(&committed.stored(0)) {
+                findings.push(Finding {
+                    checker: Checker::Timers,
+                    text: format!("storage of {}: {difference}", self.name(partition)),
+                });
             }
         }
         findings
@@ -309,25 +394,6 @@ impl Evidence<'_> {
     }
 }
 
-/// The inputs that an epoch took, by the rows that it gave to its job's witness: a source's shows the
-/// record, a transform's the answer to a message.
-pub(crate) fn witnessed(
-    commit: &EpochCommit,
-    witness: SinkFileId,
-    is_transform: bool,
-) -> Vec<Vec<u8>> {
-    let appends = commit.appends.iter();
-    let rows = appends
-        .filter(|append| append.file == witness)
-        .flat_map(|append| lines(&append.bytes));
-    rows.map(|row| match is_transform {
-        true => row.rsplitn(2, |byte| *byte == b'/').last().unwrap_or(row),
-        false => row,
-    })
-    .map(<[u8]>::to_vec)
-    .collect()
-}
-
 /// Chunks that were removed again: a producer that forgets what it has removed does ever more.
 fn trimmed_twice(decided: &[Decided]) -> Vec<Finding> {
     let mut trimmed = BTreeSet::new();
@@ -349,9 +415,4 @@ fn state_finding(text: String) -> Finding {
         checker: Checker::State,
         text,
     }
-}
-
-fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let whole = bytes.split_inclusive(|byte| *byte == b'\n');
-    whole.map(|line| line.strip_suffix(b"\n").unwrap_or(line))
 }

@@ -16,12 +16,15 @@ const START_MS: u64 = 100;
 #[derive(Debug)]
 pub(crate) struct SimulatedClock {
     now: AtomicU64,
+    /// How much has passed; never falls.
+    elapsed: AtomicU64,
 }
 
 impl Default for SimulatedClock {
     fn default() -> SimulatedClock {
         SimulatedClock {
             now: AtomicU64::new(START_MS),
+            elapsed: AtomicU64::new(0),
         }
     }
 }
@@ -33,7 +36,11 @@ impl SimulatedClock {
         let is_set_back = random.chance(3);
         let then = match is_set_back {
             true => now.saturating_sub(random.within(1..=40) as u64),
-            false => now + random.within(0..=3) as u64,
+            false => {
+                let passed = random.within(0..=3) as u64;
+                self.elapsed.fetch_add(passed, Ordering::Relaxed);
+                now + passed
+            }
         };
         self.now.store(then, Ordering::Relaxed);
         is_set_back
@@ -42,7 +49,7 @@ impl SimulatedClock {
 
 impl Clock for SimulatedClock {
     fn elapsed(&self) -> Duration {
-        Duration::from_millis(self.now())
+        Duration::from_millis(self.elapsed.load(Ordering::Relaxed))
     }
 
     fn now(&self) -> Timestamp {

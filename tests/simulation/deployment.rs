@@ -16,7 +16,7 @@ use tidelock::source::Source as _;
 use tidelock::storage::{Storage, StorageError, leases, rows};
 use tidelock::types::batch::Description;
 use tidelock::types::ids::{PartitionId, SinkFileId, StreamId};
-use tidelock::types::pipeline::{EpochLimits, Pipeline, SinkConnector, WatermarkOptions};
+use tidelock::types::pipeline::{EpochLimits, Pipeline, SinkConnector};
 use tidelock::worker::plan::{
     InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, SourcePlan, TimePlan,
 };
@@ -185,6 +185,20 @@ impl Deployment {
         }
     }
 
+    /// The run of the pipeline.
+    pub(crate) fn run(&self) -> u64 {
+        self.registration.run()
+    }
+
+    /// Every job is at its end.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    pub(crate) fn complete_run(&self, storage: &dyn Storage) -> Result<(), RegistryError> {
+        self.registration.run_in_progress().complete(storage)
+    }
+
     /// A stream's number.
     pub(crate) fn stream(&self, name: &str) -> StreamId {
         self.registration.stream(name)
@@ -244,11 +258,15 @@ impl Deployment {
                 wiring.streams_written(shape),
             ));
         }
-        let (input, transform) = match (&shape.head, head) {
+        let (input, transform, time) = match (&shape.head, head) {
             (JobHead::Transform(name), _) => {
                 let lanes = wiring.lanes_read(name, lease.partition, &self.retiring);
                 let node = node(name, wiring.transform_places(shape, name), parts);
-                (InputPlan::Lanes(lanes), Some(node))
+                (
+                    InputPlan::Lanes(lanes),
+                    Some(node),
+                    wiring.time(shape, name),
+                )
             }
             (JobHead::Source(_), Head::Source(source)) => {
                 let position = rows::read_source_position(storage, lease.partition)?;
@@ -267,9 +285,9 @@ impl Deployment {
                         index: partition,
                     }),
                     source: Box::new(opened),
-                    watermarks: WatermarkOptions::default(),
+                    watermarks: parts.graph.watermarks[source],
                 };
-                (InputPlan::Source(plan), None)
+                (InputPlan::Source(plan), None, TimePlan::default())
             }
             (JobHead::Source(name), Head::Transform(_)) => panic!("{name} is no source"),
         };
@@ -292,7 +310,7 @@ impl Deployment {
             memory: memory(random),
             input,
             transform,
-            time: TimePlan::default(),
+            time,
             maps: maps
                 .map(|map| node(map, wiring.map_places(shape, map), parts))
                 .collect(),
@@ -327,11 +345,14 @@ fn plan_place(partition: PartitionId, layout: &[PartitionId]) -> PartitionPlace 
 fn node(name: &str, places: NodePlaces, parts: &Parts<'_>) -> NodePlan {
     let mut computations = parts.graph.computations.iter();
     let computation = computations.find(|computation| computation.name == name);
-    let is_transform = computation.is_some_and(|computation| computation.is_transform);
+    let computation = computation.expect("the graph has every computation that is planned");
     NodePlan {
         name: name.to_owned(),
         computation: (parts.guests)
-            .computation(name, is_transform)
+            .computation(
+                &parts.graph.parameters(computation),
+                computation.is_transform,
+            )
             .expect("the simulation's guests can be called"),
         inputs: places.inputs,
         outputs: places.outputs,

@@ -37,7 +37,9 @@ impl World<'_> {
         let (partitions, parallel) = self.graph.source_partitions[source];
         let partition = self.layouts.place(partition).index;
         let length = &self.sources[&SourcePart { source, partition }];
-        parallel == partitions && !length.is_told()
+        // One that is ahead may wait for one that is before a full lane.
+        let may_wait = self.graph.watermarks[source].drift_bound.is_some();
+        parallel == partitions && !may_wait && !length.is_told()
     }
 
     /// One thing that may happen at any moment.

@@ -5,18 +5,24 @@
 //! **Invariant:** a computation reads only streams numbered below those that it writes, so the order
 //! of computations is one in which each stands behind those that feed it.
 
-use guest_behaviours::trace;
+use guest_behaviours::trace::{self, Parameters};
 
 use tidelock::types::batch::Timestamp;
+use tidelock::types::pipeline::{UnreadPartitions, WatermarkOptions};
 
 use crate::random::Random;
 use crate::record_source::SourcePart;
+use crate::time_options::{TransformTime, watermarks};
 
-/// A stream, as an index: first one for each source, then two for each computation.
+/// A stream, as an index: first one for each source, then [`STREAMS_EACH`] for each computation.
 pub(crate) type Stream = usize;
 
+/// A computation's outputs, and one that a transform may have for late messages.
+const STREAMS_EACH: usize = trace::OUTPUTS + 1;
 /// How many pipelines of a hundred are a diamond.
 const DIAMONDS_PERCENT: u64 = 15;
+/// In how many pipelines of a hundred messages have event times.
+const TIMES_PERCENT: u64 = 65;
 
 /// A pipeline.
 #[derive(Debug)]
@@ -25,6 +31,10 @@ pub(crate) struct Graph {
     pub(crate) sources: usize,
     /// Of each source, its partitions, and how many of them are read at once.
     pub(crate) source_partitions: Vec<(usize, usize)>,
+    /// How the watermarks of each source are made.
+    pub(crate) watermarks: Vec<WatermarkOptions>,
+    /// Whether maps give event times to messages.
+    pub(crate) has_times: bool,
     /// The computations.
     pub(crate) computations: Vec<Computation>,
     /// What each sink takes. The first ones are the witnesses: one for each job shape, which takes
@@ -49,6 +59,10 @@ pub(crate) struct Computation {
     pub(crate) outputs: [Stream; trace::OUTPUTS],
     /// How many partitions a transform has.
     pub(crate) partitions: usize,
+    /// What a transform makes of time.
+    pub(crate) time: TransformTime,
+    /// The stream that a transform's late messages go to, if there is one.
+    pub(crate) late: Option<Stream>,
 }
 
 /// A kind of job: a source or a transform with the maps chained behind it.
@@ -84,11 +98,13 @@ impl Graph {
         let sources = random.within(1..=3);
         let count = random.within(2..=6);
         let mut computations: Vec<Computation> = Vec::with_capacity(count);
+        let mut streams: Vec<Stream> = (0..sources).collect();
         for at in 0..count {
-            let next_stream = sources + at * trace::OUTPUTS;
             let kind = if random.chance(55) { "t" } else { "m" };
-            let inputs = some_streams(random, next_stream, trace::INPUTS);
-            computations.push(computation(random, sources, (kind, at), inputs));
+            let inputs = some_streams(random, &streams, trace::INPUTS);
+            let computation = computation(random, sources, (kind, at), inputs);
+            streams.extend(computation.streams());
+            computations.push(computation);
         }
         Graph::of(random, sources, computations)
     }
@@ -96,7 +112,7 @@ impl Graph {
     /// A stream that two transforms and a chain of maps read and a third transform joins again:
     /// where a wait of one for another could close a circle.
     fn diamond(random: &mut Random) -> Graph {
-        let output = |of: usize| 1 + of * trace::OUTPUTS;
+        let output = |of: usize| 1 + of * STREAMS_EACH;
         let nodes = [
             ("t", vec![0]),
             ("t", vec![0]),
@@ -113,18 +129,30 @@ impl Graph {
 
     fn of(random: &mut Random, sources: usize, computations: Vec<Computation>) -> Graph {
         let shapes = shapes(sources, &computations);
-        let streams = sources + computations.len() * trace::OUTPUTS;
+        let streams: Vec<Stream> = (0..sources)
+            .chain(computations.iter().flat_map(Computation::streams))
+            .collect();
         let mut sinks: Vec<Vec<Stream>> = Vec::new();
-        sinks.extend(shapes.iter().map(|shape| vec![shape.streams[0]]));
+        sinks.extend(shapes.iter().map(|shape| {
+            let late = match shape.head {
+                Head::Source(_) => None,
+                Head::Transform(at) => computations[at].late,
+            };
+            [shape.streams[0]].into_iter().chain(late).collect()
+        }));
         for _ in 0..random.within(1..=2) {
-            sinks.push(some_streams(random, streams, 3));
+            sinks.push(some_streams(random, &streams, 3));
         }
-        let source_partitions = (0..sources).map(|_| {
-            let partitions = random.within(1..=3);
-            (partitions, random.within(1..=partitions))
-        });
+        let source_partitions: Vec<_> = (0..sources)
+            .map(|_| {
+                let partitions = random.within(1..=3);
+                (partitions, random.within(1..=partitions))
+            })
+            .collect();
         Graph {
-            source_partitions: source_partitions.collect(),
+            source_partitions,
+            watermarks: (0..sources).map(|_| watermarks(random)).collect(),
+            has_times: random.chance(TIMES_PERCENT),
             sources,
             computations,
             sinks,
@@ -148,9 +176,42 @@ impl Graph {
             .map(|(at, _)| at)
     }
 
+    /// What a computation is told.
+    pub(crate) fn parameters(&self, computation: &Computation) -> Parameters {
+        Parameters {
+            name: computation.name.clone(),
+            inputs: computation.inputs.len(),
+            gives_times: self.has_times,
+            sets_timers: computation.time.sets_timers,
+        }
+    }
+
+    /// Every stream.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = Stream> {
+        let computations = self.computations.iter();
+        (0..self.sources).chain(computations.flat_map(Computation::streams))
+    }
+
+    /// Whether the stream is read by anything but maps.
+    pub(crate) fn leaves_its_job(&self, stream: Stream) -> bool {
+        self.transforms_reading(stream).next().is_some() || self.sinks_of(stream).next().is_some()
+    }
+
+    /// Whether any source may fall idle.
+    pub(crate) fn may_be_idle(&self) -> bool {
+        self.watermarks.iter().any(|options| {
+            options.idle_partitions.is_some()
+                || options.unread_partitions == UnreadPartitions::LeaveOut
+        })
+    }
+
     /// Some transforms get other numbers of partitions.
     pub(crate) fn repartition(&mut self, random: &mut Random) {
-        for computation in self.computations.iter_mut().filter(|it| it.is_transform) {
+        let mut computations = self.computations.iter_mut();
+        for computation in computations
+            .by_ref()
+            .filter(|it| it.is_transform && !it.time.sets_timers)
+        {
             if random.chance(50) {
                 computation.partitions = random.within(1..=4);
             }
@@ -189,8 +250,8 @@ impl Graph {
         match stream.checked_sub(self.sources) {
             None => self.source_name(stream),
             Some(output) => {
-                let writer = &self.computations[output / trace::OUTPUTS];
-                format!("{}_{}", writer.name, output % trace::OUTPUTS)
+                let writer = &self.computations[output / STREAMS_EACH];
+                format!("{}_{}", writer.name, output % STREAMS_EACH)
             }
         }
     }
@@ -210,6 +271,13 @@ impl Graph {
     }
 }
 
+impl Computation {
+    /// The streams that it writes.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = Stream> + use<> {
+        self.outputs.into_iter().chain(self.late)
+    }
+}
+
 /// A computation of this kind and number, whose streams follow those of the ones before it.
 fn computation(
     random: &mut Random,
@@ -218,10 +286,13 @@ fn computation(
     inputs: Vec<Stream>,
 ) -> Computation {
     let is_transform = kind == "t";
-    let next_stream = sources + number * trace::OUTPUTS;
+    let next_stream = sources + number * STREAMS_EACH;
+    let late = is_transform && random.chance(40);
     Computation {
         name: format!("{kind}{number}"),
         is_transform,
+        time: TransformTime::random(random, inputs.len()),
+        late: late.then_some(next_stream + trace::OUTPUTS),
         delays_ms: inputs.iter().map(|_| delay_ms(random)).collect(),
         inputs,
         outputs: [next_stream, next_stream + 1],
@@ -240,14 +311,14 @@ fn delay_ms(random: &mut Random) -> Timestamp {
     }
 }
 
-/// At least one and at most `most` of the first `streams` streams, each once, the newest preferred:
-/// so that chains grow long.
-fn some_streams(random: &mut Random, streams: usize, most: usize) -> Vec<Stream> {
+/// At least one and at most `most` of the streams, each once, the newest preferred: so that chains
+/// grow long.
+fn some_streams(random: &mut Random, streams: &[Stream], most: usize) -> Vec<Stream> {
     let mut chosen = Vec::new();
     for _ in 0..random.within(1..=most) {
-        let newest = streams.saturating_sub(4);
+        let newest = streams.len().saturating_sub(4);
         let from = if random.chance(60) { newest } else { 0 };
-        let stream = random.within(from..=streams - 1);
+        let stream = streams[random.within(from..=streams.len() - 1)];
         if !chosen.contains(&stream) {
             chosen.push(stream);
         }
@@ -260,10 +331,10 @@ fn shapes(sources: usize, computations: &[Computation]) -> Vec<Shape> {
     let transforms = computations.iter().enumerate();
     let of_transforms = transforms
         .filter(|(_, computation)| computation.is_transform)
-        .map(|(at, computation)| (Head::Transform(at), computation.outputs.to_vec()));
+        .map(|(at, computation)| (Head::Transform(at), computation.streams().collect()));
     of_sources
         .chain(of_transforms)
-        .map(|(head, mut streams)| {
+        .map(|(head, mut streams): (Head, Vec<Stream>)| {
             let mut maps = Vec::new();
             for (at, computation) in computations.iter().enumerate() {
                 let is_fed = computation

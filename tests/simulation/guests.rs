@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use guest_behaviours::trace::Parameters;
 use tidelock::guest::{
     Component, Computation, ComputationSettings, GuestError, GuestOptions, GuestRuntime,
 };
@@ -31,11 +32,11 @@ impl Guests {
         }
     }
 
-    /// A computation of this name. Instances are kept from call to call: the sandbox is not what is
+    /// A computation with these parameters. Instances are kept from call to call: the sandbox is not what is
     /// simulated here, and a fresh one for each call takes longer than all else together.
     pub(crate) fn computation(
         &self,
-        name: &str,
+        parameters: &Parameters,
         is_transform: bool,
     ) -> Result<Computation, GuestError> {
         let component = if is_transform {
@@ -44,8 +45,8 @@ impl Guests {
             &self.relay
         };
         let settings = ComputationSettings {
-            name: name.to_owned(),
-            parameters: format!("{{\"name\":\"{name}\"}}"),
+            name: parameters.name.clone(),
+            parameters: parameters.write(),
             grants: Grants::default(),
             limits: CallLimits::default(),
             instance: InstancePolicy::Reuse,

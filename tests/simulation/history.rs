@@ -15,6 +15,8 @@ pub(crate) struct Decided {
     pub(crate) at: Timestamp,
     /// The worker's start that it came after.
     pub(crate) start: usize,
+    /// Whether no job made it, but a start that moves what jobs have.
+    pub(crate) is_move: bool,
     /// How many bytes a lane was to hold at most at the time.
     pub(crate) lane_bytes_max: u64,
 }

@@ -5,6 +5,7 @@
 //! `cargo xtask simulate [--seed S] [--runs N]` runs other seeds than the test does. Reading order:
 //! [`world`] makes a run, [`checkers`] judge it, [`mutation`] breaks the engine to show that they do.
 
+mod ages;
 mod backpressure;
 mod checkers;
 mod clock;
@@ -14,6 +15,7 @@ mod faults;
 mod graph;
 mod guests;
 mod history;
+mod items;
 mod layouts;
 mod merge;
 mod model;
@@ -22,9 +24,14 @@ mod order;
 mod pipeline;
 mod random;
 mod record_source;
+mod replay;
 mod sequence;
+mod standing;
 mod start;
 mod storage;
+mod time_options;
+mod timer_book;
+mod watermarks;
 mod worker;
 mod world;
 

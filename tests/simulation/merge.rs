@@ -11,9 +11,10 @@ use tidelock::types::batch::Timestamp;
 use tidelock::types::epoch::EpochCommit;
 use tidelock::types::ids::{LaneId, PartitionId, SinkFileId, StreamId};
 
-use crate::checkers::{Checker, Evidence, Finding, witnessed};
+use crate::checkers::{Checker, Evidence, Finding};
 use crate::graph::{Graph, Head};
 use crate::history::{Decided, HandedOn};
+use crate::items::{Item, items_of};
 use crate::layouts::Layouts;
 
 /// What a message is taken by: the least goes first.
@@ -23,6 +24,9 @@ type Priority = (Timestamp, usize, PartitionId);
 struct Reader<'e> {
     name: String,
     layouts: &'e Layouts,
+    /// Whether messages have event times: then the distance of a stream's timestamps to those has its say,
+    /// and the order of two inputs can't be told by what is known here.
+    has_times: bool,
     /// For each stream that it reads: the input that it comes by, and the delay of that input.
     inputs: BTreeMap<StreamId, (usize, Timestamp)>,
     lanes: BTreeMap<LaneId, VecDeque<Waiting>>,
@@ -51,8 +55,10 @@ pub(crate) fn judge(evidence: &Evidence<'_>, decided: &[Decided]) -> Vec<Finding
             }
         }
         if let Some((reader, witness)) = readers.get_mut(&commit.partition) {
-            for payload in witnessed(commit, *witness, true) {
-                findings.extend(reader.take(&payload, *start));
+            let shape = evidence.layouts.place(commit.partition).shape;
+            let items = items_of(commit, *witness, evidence.transform_name(shape));
+            for payload in items.iter().filter_map(Item::payload) {
+                findings.extend(reader.take(payload, *start));
             }
         }
         put(commit, number, &mut readers);
@@ -73,6 +79,7 @@ fn readers<'e>(evidence: &Evidence<'e>) -> Readers<'e> {
             let reader = Reader {
                 name: evidence.name(partition),
                 layouts: evidence.layouts,
+                has_times: evidence.graph.has_times,
                 inputs: inputs(evidence.graph, at, evidence),
                 lanes: BTreeMap::new(),
             };
@@ -171,6 +178,7 @@ impl Reader<'_> {
             .iter()
             .filter_map(|(id, lane)| Some((*id, lane.front()?)));
         let passed = heads
+            .filter(|(id, _)| !self.has_times || self.inputs[&id.stream].0 == priority.1)
             .filter(|(id, head)| head.is_certain && !self.may_be_held_back(*id, lane, start))
             .map(|(id, head)| (self.priority(id, head), head))
             .min_by_key(|(priority, _)| *priority);

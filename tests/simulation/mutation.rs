@@ -335,6 +335,7 @@ fn chunks_alone(commit: EpochCommit) -> EpochCommit {
         states: Vec::new(),
         trims: Vec::new(),
         appends: Vec::new(),
+        timers: Vec::new(),
         ..commit
     }
 }

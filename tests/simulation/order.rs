@@ -25,7 +25,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>, decided: &[Decided]) -> Vec<Finding
     for Decided { commit, at, .. } in decided {
         let partition = commit.partition;
         let head = evidence.graph.shapes[evidence.layouts.place(partition).shape].head;
-        if commit.record.input_count > 0 && matches!(head, Head::Transform(_)) {
+        if commit.record.output_count > 0 && matches!(head, Head::Transform(_)) {
             times.epoch_made(evidence.layouts, partition, commit.epoch, *at);
         }
         for chunk in &commit.chunks {

@@ -5,14 +5,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use guest_behaviours::contract::TimeDomain as GuestTimeDomain;
 use guest_behaviours::trace;
 use tidelock::controller::registry::{ComputationIntent, Intent, SinkIntent, SourceIntent};
-use tidelock::types::batch::{ComputationKind, Description, StateDeclaration};
+use tidelock::types::batch::{
+    ComputationKind, Description, StateDeclaration, TimeDomain, TimerDeclaration,
+};
 use tidelock::types::digest::Digest;
 use tidelock::types::pipeline::{
     CallLimits, ComputationLines, ComputationOptions, EpochLimits, FileSourceOptions, Grants,
     InstancePolicy, LaneLimits, Pipeline, RecordFormat, SinkConnector, SinkOptions,
-    SourceConnector, SourceOptions, WatermarkOptions,
+    SourceConnector, SourceOptions, StateTtl,
 };
 
 use crate::graph::{Computation, Graph};
@@ -37,7 +40,7 @@ pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
         let options = SourceOptions {
             partitions: (0..partitions).map(connector).collect(),
             parallel_partitions: Some(parallel),
-            watermarks: WatermarkOptions::default(),
+            watermarks: graph.watermarks[source],
             line: 1,
         };
         (name, options)
@@ -85,12 +88,15 @@ pub(crate) fn descriptions(graph: &Graph) -> BTreeMap<String, Description> {
                 true => &trace::STATES,
                 false => &[],
             };
+            let timers = timers(computation.is_transform);
             let description = Description {
                 kind: kind(computation),
                 inputs: graph.stream_names(&computation.inputs),
                 outputs: graph.stream_names(&computation.outputs),
                 states: states.iter().copied().map(state).collect(),
-                timers: Vec::new(),
+                timers: timers
+                    .map(|(name, time)| TimerDeclaration { name, time })
+                    .collect(),
             };
             (computation.name.clone(), description)
         })
@@ -100,7 +106,6 @@ pub(crate) fn descriptions(graph: &Graph) -> BTreeMap<String, Description> {
 /// What the store is to remember of the pipeline.
 pub(crate) fn intent(graph: &Graph, pipeline: &Pipeline) -> Intent {
     let computations = pipeline.computations.iter();
-    let streams = graph.sources + graph.computations.len() * trace::OUTPUTS;
     Intent {
         computations: computations
             .map(|(name, options)| {
@@ -112,7 +117,7 @@ pub(crate) fn intent(graph: &Graph, pipeline: &Pipeline) -> Intent {
                     parameters: options.parameters.clone(),
                     inputs: options.inputs.clone(),
                     states: states.iter().map(|name| ((*name).to_owned(), 1)).collect(),
-                    timers: BTreeMap::new(),
+                    timers: timers(is_transform).collect(),
                     partition_count: if is_transform { options.partitions } else { 0 },
                 };
                 (name.clone(), intent)
@@ -138,7 +143,7 @@ pub(crate) fn intent(graph: &Graph, pipeline: &Pipeline) -> Intent {
                 (name.clone(), intent)
             })
             .collect(),
-        streams: (0..streams)
+        streams: (graph.streams())
             .map(|stream| graph.stream_name(stream))
             .collect(),
     }
@@ -162,10 +167,10 @@ fn options(graph: &Graph, computation: &Computation) -> ComputationOptions {
         outputs: reversed(graph.stream_names(&computation.outputs)),
         partitions: u32::try_from(computation.partitions).expect("there are few"),
         stream_delays: stream_delays(graph, computation),
-        late_output: None,
-        allowed_lateness: BTreeMap::new(),
-        state_ttls: BTreeMap::new(),
-        parameters: "{}".to_owned(),
+        late_output: computation.late.map(|stream| graph.stream_name(stream)),
+        allowed_lateness: allowed_lateness(graph, computation),
+        state_ttls: state_ttls(computation),
+        parameters: graph.parameters(computation).write(),
         grants: Grants::default(),
         limits: CallLimits::default(),
         instance: InstancePolicy::Reuse,
@@ -187,6 +192,40 @@ fn stream_delays(graph: &Graph, computation: &Computation) -> BTreeMap<String, D
     let delays = computation.delays_ms.iter().copied();
     let names = graph.stream_names(&computation.inputs).into_iter();
     names.zip(delays.map(Duration::from_millis)).collect()
+}
+
+fn allowed_lateness(graph: &Graph, computation: &Computation) -> BTreeMap<String, Duration> {
+    let names = graph.stream_names(&computation.inputs).into_iter();
+    let lateness = computation.time.allowed_lateness_ms.iter();
+    names
+        .zip(lateness.copied().map(Duration::from_millis))
+        .collect()
+}
+
+fn state_ttls(computation: &Computation) -> BTreeMap<String, StateTtl> {
+    let states = trace::STATES.into_iter().zip(computation.time.ttls_ms);
+    let ttl = |ttl_ms| StateTtl {
+        ttl: Duration::from_millis(ttl_ms),
+        line: 1,
+    };
+    states
+        .filter(|_| computation.is_transform)
+        .filter_map(|(state, ttl_ms)| Some((state.to_owned(), ttl(ttl_ms?))))
+        .collect()
+}
+
+/// The timer streams of a computation.
+fn timers(is_transform: bool) -> impl Iterator<Item = (String, TimeDomain)> {
+    let timers = trace::TIMERS.into_iter().filter(move |_| is_transform);
+    timers.map(|(name, time)| (name.to_owned(), domain(time)))
+}
+
+/// A clock as the host has it.
+pub(crate) fn domain(time: GuestTimeDomain) -> TimeDomain {
+    match time {
+        GuestTimeDomain::EventTime => TimeDomain::EventTime,
+        GuestTimeDomain::SystemTime => TimeDomain::SystemTime,
+    }
 }
 
 fn kind(computation: &Computation) -> ComputationKind {

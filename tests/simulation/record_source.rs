@@ -1,24 +1,34 @@
-//! A source in memory: numbered records, a position to seek, and polls that are sometimes short or
-//! fail. It may grow while it is read, until somebody was told its end.
+//! A source in memory: numbered records, a position to seek, and polls that are sometimes short, bring
+//! nothing for a while, or fail. It may grow while it is read, until somebody was told its end.
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
+use tidelock::clock::Clock as _;
 use tidelock::source::{
     PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords,
 };
 
 use tidelock::types::batch::Timestamp;
 
+use crate::clock::SimulatedClock;
 use crate::random::Random;
 
+/// After how many polls of a hundred nothing comes for a while.
+const QUIET_PERCENT: u64 = 4;
+/// For how long at most.
+const QUIET_MS_MAX: usize = 60;
 /// First byte of an encoded position.
 const POSITION_FORMAT: u8 = 1;
 
 /// How many records a source has, shared by all who read it.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct SourceLength(Arc<Mutex<Length>>);
+#[derive(Debug, Clone)]
+pub(crate) struct SourceLength {
+    length: Arc<Mutex<Length>>,
+    clock: Arc<SimulatedClock>,
+}
 
 #[derive(Debug, Default)]
 struct Length {
@@ -27,9 +37,24 @@ struct Length {
     /// Whether polls fail now and then.
     is_disturbed: bool,
     has_failed: bool,
+    /// Until when nothing comes, by how much time has passed.
+    quiet_until: Duration,
 }
 
 impl SourceLength {
+    /// A source without records.
+    pub(crate) fn new(clock: Arc<SimulatedClock>) -> SourceLength {
+        SourceLength {
+            length: Arc::default(),
+            clock,
+        }
+    }
+
+    /// Whether nothing comes for now.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.clock.elapsed() < self.length().quiet_until
+    }
+
     /// How many records there are.
     pub(crate) fn records(&self) -> u64 {
         self.length().records
@@ -66,7 +91,7 @@ impl SourceLength {
     }
 
     fn length(&self) -> MutexGuard<'_, Length> {
-        self.0.lock().expect("nobody panics with it")
+        self.length.lock().expect("nobody panics with it")
     }
 }
 
@@ -160,6 +185,14 @@ impl Source for RecordSource {
                 path: PathBuf::from("simulated"),
                 source: io::Error::other("the simulation has it fail"),
             });
+        }
+        let elapsed = self.length.clock.elapsed();
+        if elapsed >= length.quiet_until && self.random.chance(QUIET_PERCENT) {
+            let quiet_for = self.random.within(1..=QUIET_MS_MAX) as u64;
+            length.quiet_until = elapsed + Duration::from_millis(quiet_for);
+        }
+        if elapsed < length.quiet_until {
+            return Ok(PollOutcome::Wait);
         }
         let mut size_bytes = 0;
         for taken in 0..rows {

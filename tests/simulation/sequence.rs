@@ -57,14 +57,14 @@ impl Takings {
 
     /// Finds what is unknown, repeated, out of order, skipped, and, if all should be there, missing.
     /// Messages of one key follow each other strictly, whoever takes them; of messages of different
-    /// keys each partition takes the earlier ones first. Returns the messages that were taken, as
-    /// they were taken.
+    /// keys each partition takes the earlier ones first. Returns the message that each
+    /// of those taken is, if it is one.
     pub(crate) fn compare<'m>(
         &mut self,
         sequences: &[Sequence<'m>],
         taken: &[Taken],
         is_whole: bool,
-    ) -> Vec<(Option<PartitionId>, &'m Message)> {
+    ) -> Vec<Option<&'m Message>> {
         let mut places: BTreeMap<&[u8], (usize, usize)> = BTreeMap::new();
         for (sequence, of_one) in sequences.iter().enumerate() {
             for (index, message) in of_one.messages.iter().enumerate() {
@@ -77,10 +77,11 @@ impl Takings {
         for one in taken {
             let Some((sequence, index)) = places.get(one.payload.as_slice()).copied() else {
                 self.add(self.checker, &one.payload, &one.place, "that nobody sent");
+                messages.push(None);
                 continue;
             };
             let message = sequences[sequence].messages[index];
-            messages.push((one.partition, message));
+            messages.push(Some(message));
             let name = &sequences[sequence].name;
             if let Err(what) = courses[sequence].take(one.partition, message, index) {
                 let what = format!("of {name} {what}");

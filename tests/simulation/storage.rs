@@ -298,6 +298,7 @@ impl SimulatedStorage {
             commit,
             at,
             start: self.start.load(Ordering::Relaxed),
+            is_move: self.is_starting(),
             lane_bytes_max: self.lane_bytes_max.load(Ordering::Relaxed),
         };
         match outcome {

@@ -27,6 +27,8 @@ use crate::worker::{JobStage, SimulatedWorker};
 
 /// In how many runs of a hundred a reader is starved.
 const STARVED_RUNS_PERCENT: u64 = 60;
+/// At how many ends of runs of a hundred nobody writes down that they are over.
+const UNRECORDED_ENDS_PERCENT: u64 = 20;
 /// Rounds without disturbance after which a run should long have ended.
 const CALM_ROUNDS_MAX: usize = 10_000;
 
@@ -104,6 +106,8 @@ pub(crate) struct World<'w> {
     pub(crate) lane_limits: LaneLimits,
     /// Whether things go wrong.
     pub(crate) is_disturbed: bool,
+    /// The number of the last run that came to its end.
+    last_run: u64,
 }
 
 impl<'w> World<'w> {
@@ -124,15 +128,16 @@ impl<'w> World<'w> {
             layouts: Layouts::default(),
             worker: SimulatedWorker::new(storage.clone(), clock.clone(), LaneLimits::default(), 0),
             storage,
-            clock,
             sources: (graph.source_parts())
-                .map(|part| (part, SourceLength::default()))
+                .map(|part| (part, SourceLength::new(clock.clone())))
                 .collect(),
+            clock,
             graph,
             stale_jobs: Vec::new(),
             starved: None,
             lane_limits: LaneLimits::default(),
             is_disturbed: false,
+            last_run: 0,
         }
     }
 
@@ -162,7 +167,7 @@ impl<'w> World<'w> {
         for _ in 0..CALM_ROUNDS_MAX {
             if self.worker.is_finished() {
                 self.stale_jobs.clear();
-                return Ok(());
+                return self.complete_run();
             }
             if !self.round()? {
                 return Err(progress(format!("no job can go on: {}", self.stages())));
@@ -171,11 +176,31 @@ impl<'w> World<'w> {
         Err(progress("the run does not end".to_owned()))
     }
 
+    /// Every job is at its end. Nobody writes that down now and then: then the next start has to see it.
+    fn complete_run(&mut self) -> Result<(), Finding> {
+        let deployment = self.deployment();
+        let run = deployment.run();
+        if run <= self.last_run {
+            return Err(progress(format!(
+                "run {run} comes after run {}",
+                self.last_run
+            )));
+        }
+        let has_transforms = self.graph.computations.iter().any(|it| it.is_transform);
+        self.last_run = run;
+        if has_transforms && self.random.chance(UNRECORDED_ENDS_PERCENT) {
+            return Ok(());
+        }
+        let completed = self.deployment().complete_run(&*self.storage);
+        completed.map_err(|error| progress(format!("the run can't be completed: {error}")))
+    }
+
     /// Every job goes on once, in some order. False when that changed nothing.
     pub(crate) fn round(&mut self) -> Result<bool, Finding> {
         let mut order: Vec<usize> = (0..self.places.len()).collect();
         self.random.shuffle(&mut order);
-        let mut has_changed = false;
+        // One that brings nothing for now will bring more.
+        let mut has_changed = self.sources.values().any(SourceLength::is_quiet);
         for at in order {
             has_changed |= self.go_on(at)?;
             has_changed |= self.step_stale_job()?;

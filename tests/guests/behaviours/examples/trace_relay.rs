@@ -12,7 +12,10 @@ impl Guest for Relay {
     }
 
     fn process(parameters: String, input: Batch) -> Result<Effects, Failure> {
-        Ok(trace::process_relay(&trace::name_of(&parameters), &input))
+        Ok(trace::process_relay(
+            &trace::Parameters::read(&parameters),
+            &input,
+        ))
     }
 }
 

@@ -12,7 +12,10 @@ impl Guest for Tally {
     }
 
     fn process(parameters: String, input: Batch) -> Result<Effects, Failure> {
-        Ok(trace::process_tally(&trace::name_of(&parameters), &input))
+        Ok(trace::process_tally(
+            &trace::Parameters::read(&parameters),
+            &input,
+        ))
     }
 }
 
