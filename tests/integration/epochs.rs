@@ -300,7 +300,7 @@ impl Jobs {
 struct Written {
     epoch: EpochId,
     frontier: Option<FrontierAdvance>,
-    states: [Vec<(Vec<u8>, Vec<u8>)>; 2],
+    states: [Vec<(Vec<u8>, Vec<u8>)>; STATES.len()],
     chunks: Vec<(EpochId, ChunkMessages)>,
     sink: Vec<u8>,
 }
