@@ -1,6 +1,14 @@
 //! Watermarks, timers, lateness and times to live of real runs.
 
-use crate::alarms::{alarms, rows, run, write_alarms, write_alarms_without, write_lines};
+use tidelock::storage::embedded::{EmbeddedOptions, EmbeddedStorage};
+use tidelock::storage::scan::ScanLimit;
+use tidelock::storage::{Storage, keys, rows};
+use tidelock::types::epoch::StoredState;
+use tidelock::types::ids::PartitionId;
+
+use crate::alarms::{
+    alarms, rows as rows_of, run, write_alarms, write_alarms_without, write_lines,
+};
 
 /// The rows without what they say in parentheses.
 fn short(rows: &[String]) -> Vec<&str> {
@@ -129,7 +137,11 @@ fn t4_late_messages_are_counted_and_go_to_an_output_of_their_own() {
         .map(|job| job["time"]["late_messages"].as_u64().unwrap_or(0))
         .sum();
     assert_eq!(late, 3, "{report}");
-    assert_eq!(rows(&counted).len(), 5, "they are processed all the same");
+    assert_eq!(
+        rows_of(&counted).len(),
+        5,
+        "they are processed all the same"
+    );
 }
 
 #[test]
@@ -206,7 +218,7 @@ fn t1_a_partition_without_records_is_left_out_after_a_while() {
     let mut running = folder.start(["--log", "debug", "run", "."]);
     assert_eq!(running.wait_for_lines("timers fired", 1), 1);
     let _ = running.interrupt().expect_code(130);
-    let rows = rows(&folder);
+    let rows = rows_of(&folder);
     assert_eq!(short(&rows)[2], "a rang ring 20");
     assert!(rows[2].ends_with("watermark 30)"), "{}", rows[2]);
 }
@@ -220,7 +232,7 @@ fn t1_a_watermark_that_stands_still_for_too_many_quiet_partitions_says_so() {
     assert!(running.wait_for_lines(reason, 1) >= 1);
     let finished = running.interrupt().expect_code(130);
     assert!(finished.stderr_text().contains("watermark stands still"));
-    assert_eq!(rows(&folder).len(), 2, "no timer has fired");
+    assert_eq!(rows_of(&folder).len(), 2, "no timer has fired");
 }
 
 #[test]
@@ -236,7 +248,7 @@ fn t1_with_no_records_anywhere_the_watermark_may_go_on_as_the_clock_does() {
     assert_eq!(running.wait_for_lines("timers fired", 1), 1);
     let _ = running.interrupt().expect_code(130);
     assert_eq!(
-        short(&rows(&folder)),
+        short(&rows_of(&folder)),
         ["a said ring 10100", "a rang ring 10100"]
     );
 }
@@ -255,7 +267,7 @@ fn t2_a_timer_by_the_hosts_clock_fires_after_its_delay_and_the_last_one_set_coun
     let mut running = folder.start(["--log", "debug", "run", "."]);
     assert_eq!(running.wait_for_lines("timers fired", 1), 1);
     let _ = running.interrupt().expect_code(130);
-    let rows = rows(&folder);
+    let rows = rows_of(&folder);
     assert_eq!(short(&rows)[4..], ["a rang tick"]);
 }
 
@@ -264,15 +276,164 @@ fn a_timer_by_the_hosts_clock_that_is_not_due_waits_for_the_next_run() {
     let folder = alarms(&["a 10 after 300"], "");
     let first = folder.run(["run", ".", "-o", "json"]).expect_code(0);
     let report: serde_json::Value = serde_json::from_str(&first.stdout_text()).unwrap();
-    if rows(&folder).len() == 1 {
+    if rows_of(&folder).len() == 1 {
         assert_eq!(report["jobs"][1]["time"]["timers_pending"], 1, "{report}");
     }
     // The same run does not wait for it; one that goes on for longer fires it.
     write_alarms(&folder, "sources.lines.follow = true");
     let mut running = folder.start(["--log", "debug", "run", ".", "--accept-change"]);
-    if rows(&folder).len() == 1 {
+    if rows_of(&folder).len() == 1 {
         assert_eq!(running.wait_for_lines("timers fired", 1), 1);
     }
     let _ = running.interrupt().expect_code(130);
-    assert_eq!(short(&rows(&folder)), ["a said after 300", "a rang tick"]);
+    assert_eq!(
+        short(&rows_of(&folder)),
+        ["a said after 300", "a rang tick"]
+    );
+}
+
+/// The transform's partition: the first one of the pipeline that is numbered.
+const ALARMS: PartitionId = PartitionId(1);
+
+/// The states that are not too old, each with its name, and the rows of all timers.
+#[derive(Debug, PartialEq)]
+struct Kept {
+    states: Vec<(&'static str, Vec<u8>, StoredState)>,
+    timers: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// What storage keeps. When the rows of states that are too old go is the sweep's business.
+fn kept(folder: &harness::TestHost) -> Kept {
+    let data = folder.path(".tidelock");
+    let storage = EmbeddedStorage::open(&data, EmbeddedOptions::default());
+    let storage = storage.expect("nobody else has it");
+    let head = storage.head(ALARMS).expect("the store is sound");
+    let record = rows::read_epoch_record(&storage, ALARMS, head.epoch);
+    let record = record.expect("the store is sound").expect("it is kept");
+    let all = ScanLimit::rows(100_000);
+    let states = [("items", 400), ("again", 700)].into_iter();
+    let states = states.flat_map(|(name, ttl)| {
+        let page = rows::scan_states(&storage, ALARMS, name, b"", all);
+        let rows = page.expect("the store is sound").rows.into_iter();
+        let named = rows.map(move |(key, stored)| (name, key, stored));
+        named.filter(move |(_, _, stored)| stored.touched + ttl > record.time.latest_watermark)
+    });
+    let states = states.collect();
+    let kinds = [keys::TIMER, keys::TIMER_HOLD, keys::SYSTEM_TIMER];
+    let timers = kinds.into_iter().flat_map(|prefix| {
+        let rows = storage.scan(&[prefix], &keys::prefix_end(&[prefix]), all);
+        rows.expect("the store is sound")
+    });
+    Kept {
+        states,
+        timers: timers.collect(),
+    }
+}
+
+/// Commands of every kind that time alone decides about, many of them late or far ahead.
+fn commands(count: u64) -> Vec<String> {
+    let mut random: u64 = 7;
+    let mut next = |below: u64| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    let mut commands = Vec::new();
+    for at in 0..count {
+        let now = 1_000 + at * 10;
+        let time = (now + next(60)).saturating_sub(next(2) * next(400));
+        let (key, trigger) = (next(25), now + next(900));
+        let command = match next(8) {
+            0 => "say".to_owned(),
+            1 => format!("chime {trigger}"),
+            2 => format!("held {trigger} {}", now.saturating_sub(next(200))),
+            3 => format!("again {trigger} {} {}", next(3) * 35, next(5)),
+            4 => format!("cancel {trigger}"),
+            _ => format!("ring {}", trigger / 100 * 100),
+        };
+        commands.push(format!("k{key} {time} {command}"));
+    }
+    commands
+}
+
+/// What time has a say in: lateness, times to live, and watermarks every few records.
+const TIMES: &str = r#"
+[sources.lines]
+watermark_generator = { out_of_orderness_bound = "50ms", records_per_watermark = 5 }
+
+[computations.alarms]
+late_output = "late"
+allowed_lateness = { commands = "30ms" }
+states = { items = { ttl = "400ms" }, again = { ttl = "700ms" } }
+
+[sinks.late]
+type = "file"
+path = "late.txt"
+inputs = ["late"]
+"#;
+
+#[test]
+fn n3_timers_lateness_and_times_to_live_do_not_depend_on_the_cut() {
+    let commands = commands(3_000);
+    let lines: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let outcome = |rows: usize| {
+        let cut = format!("[epoch]\nmax_rows_per_batch = {rows}\nmax_rows_per_epoch = {rows}\n");
+        let folder = alarms(&lines, &(TIMES.to_owned() + &cut));
+        let written = run(&folder);
+        (written, folder.read("late.txt"), kept(&folder))
+    };
+    let whole = outcome(1_000_000);
+    let (rows, late, kept) = &whole;
+    let rang = rows.iter().filter(|row| row.contains(" rang ")).count();
+    assert!(rang > 1_000 && !late.is_empty(), "{rang} timers fired");
+    assert!(
+        !kept.states.is_empty() && !kept.timers.is_empty(),
+        "{kept:?}"
+    );
+    assert!(
+        rows.iter()
+            .any(|row| row.contains("(1 items") && !row.starts_with("k0 ")),
+        "states have grown too old"
+    );
+    for rows in [1, 2, 7, 64] {
+        let (written, written_late, kept_now) = outcome(rows);
+        assert_eq!(
+            first_difference(&written, &whole.0),
+            None,
+            "rows, cut into {rows}"
+        );
+        assert_eq!(written_late, *late, "late rows, cut into {rows}");
+        assert_eq!(kept_now, *kept, "states and timers, cut into {rows}");
+    }
+}
+
+#[test]
+fn d4_kills_in_a_storm_of_timers_lose_and_repeat_nothing() {
+    let commands = commands(1_500);
+    let lines: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let cut = "[epoch]\nmax_rows_per_batch = 5\nmax_rows_per_epoch = 11\n";
+    let undisturbed = alarms(&lines, &(TIMES.to_owned() + cut));
+    let expected = run(&undisturbed);
+    let killed = alarms(&lines, &(TIMES.to_owned() + cut));
+    let mut hits = 0;
+    for firings in [1, 5, 2, 20, 9, 3, 40] {
+        let mut running = killed.start(["--log", "debug", "run", "."]);
+        running.wait_for_lines("timers fired", firings);
+        hits += usize::from(running.kill().was_killed());
+    }
+    assert!(hits >= 5, "{hits} kills hit");
+    assert_eq!(run(&killed), expected);
+    assert_eq!(killed.read("late.txt"), undisturbed.read("late.txt"));
+    assert_eq!(kept(&killed), kept(&undisturbed));
+}
+
+/// The first place where two lists differ, with what stands there.
+fn first_difference<T: std::fmt::Debug + PartialEq>(left: &[T], right: &[T]) -> Option<String> {
+    let pairs = left.iter().map(Some).chain(std::iter::repeat(None));
+    let others = right.iter().map(Some).chain(std::iter::repeat(None));
+    let count = left.len().max(right.len());
+    let mut pairs = pairs.zip(others).take(count).enumerate();
+    let (at, (left, right)) = pairs.find(|(_, (left, right))| left != right)?;
+    Some(format!("at {at} of {count}: {left:?} and {right:?}"))
 }
