@@ -207,11 +207,7 @@ impl Graph {
 
     /// Some transforms get other numbers of partitions.
     pub(crate) fn repartition(&mut self, random: &mut Random) {
-        let mut computations = self.computations.iter_mut();
-        for computation in computations
-            .by_ref()
-            .filter(|it| it.is_transform && !it.time.sets_timers)
-        {
+        for computation in self.computations.iter_mut().filter(|it| it.is_transform) {
             if random.chance(50) {
                 computation.partitions = random.within(1..=4);
             }
