@@ -134,6 +134,11 @@ impl<'e> Replay<'e> {
             self.standings.insert(partition, standing);
             return;
         }
+        if self.evidence.layouts.is_retiring(partition, one.start) {
+            // It only removes what its readers have taken.
+            self.standings.insert(partition, standing);
+            return;
+        }
         standing.has_run = true;
         standing.clock = standing.clock.max(one.at);
         if time.run < standing.run {
@@ -582,9 +587,11 @@ impl<'e> Replay<'e> {
         match (&time.fired_up_to, course.standing.step.clone()) {
             (None, _) => self.end_step(course),
             (Some(found), Some(step)) if *found == step => {}
-            (Some(found), None)
+            // An input that falls idle is a step that changes no watermark.
+            (Some(found), _)
                 if *found == TimerPlace::default() && self.evidence.graph.may_be_idle() =>
             {
+                self.end_step(course);
                 course.standing.step = Some(found.clone());
             }
             (Some(found), step) => {
