@@ -170,7 +170,12 @@ impl<'w> World<'w> {
                 return self.complete_run();
             }
             if !self.round()? {
-                return Err(progress(format!("no job can go on: {}", self.stages())));
+                return Err(progress(format!(
+                    "no job can go on: {} DBG {:#?} {:?}",
+                    self.stages(),
+                    self.graph,
+                    self.lane_limits
+                )));
             }
         }
         Err(progress("the run does not end".to_owned()))
@@ -199,13 +204,14 @@ impl<'w> World<'w> {
     pub(crate) fn round(&mut self) -> Result<bool, Finding> {
         let mut order: Vec<usize> = (0..self.places.len()).collect();
         self.random.shuffle(&mut order);
-        // One that brings nothing for now will bring more.
-        let mut has_changed = self.sources.values().any(SourceLength::is_quiet);
+        let is_quiet = |world: &World<'_>| world.sources.values().any(SourceLength::is_quiet);
+        let mut has_changed = is_quiet(self);
         for at in order {
             has_changed |= self.go_on(at)?;
             has_changed |= self.step_stale_job()?;
         }
-        Ok(has_changed)
+        // A source that brings nothing for now will bring more.
+        Ok(has_changed || is_quiet(self))
     }
 
     /// The next thing for a job to do: to be announced, to be opened, or a step. False when it
