@@ -170,12 +170,7 @@ impl<'w> World<'w> {
                 return self.complete_run();
             }
             if !self.round()? {
-                return Err(progress(format!(
-                    "no job can go on: {} DBG {:#?} {:?}",
-                    self.stages(),
-                    self.graph,
-                    self.lane_limits
-                )));
+                return Err(progress(format!("no job can go on: {}", self.stages())));
             }
         }
         Err(progress("the run does not end".to_owned()))
@@ -204,14 +199,16 @@ impl<'w> World<'w> {
     pub(crate) fn round(&mut self) -> Result<bool, Finding> {
         let mut order: Vec<usize> = (0..self.places.len()).collect();
         self.random.shuffle(&mut order);
-        let is_quiet = |world: &World<'_>| world.sources.values().any(SourceLength::is_quiet);
-        let mut has_changed = is_quiet(self);
+        let mut has_changed = false;
         for at in order {
             has_changed |= self.go_on(at)?;
             has_changed |= self.step_stale_job()?;
         }
-        // A source that brings nothing for now will bring more.
-        Ok(has_changed || is_quiet(self))
+        // A source that brought nothing will bring more.
+        for source in self.sources.values() {
+            has_changed |= source.take_wait();
+        }
+        Ok(has_changed)
     }
 
     /// The next thing for a job to do: to be announced, to be opened, or a step. False when it
