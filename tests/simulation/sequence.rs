@@ -65,27 +65,17 @@ impl Takings {
         taken: &[Taken],
         is_whole: bool,
     ) -> Vec<Option<&'m Message>> {
-        // A late message has the same payload in the late output as where it came from.
-        let mut places: BTreeMap<&[u8], Vec<(usize, usize)>> = BTreeMap::new();
+        let mut places: BTreeMap<&[u8], (usize, usize)> = BTreeMap::new();
         for (sequence, of_one) in sequences.iter().enumerate() {
             for (index, message) in of_one.messages.iter().enumerate() {
-                places
-                    .entry(&message.payload)
-                    .or_default()
-                    .push((sequence, index));
+                places.insert(&message.payload, (sequence, index));
             }
         }
         let mut courses: Vec<Course<'m>> = sequences.iter().map(Course::of).collect();
         let mut lineages: BTreeMap<&[u8], u64> = BTreeMap::new();
         let mut messages = Vec::with_capacity(taken.len());
         for one in taken {
-            let found = places.get(one.payload.as_slice()).and_then(|places| {
-                let next = |(sequence, index): &&(usize, usize)| {
-                    courses[*sequence].comes_next(sequences[*sequence].messages[*index], *index)
-                };
-                places.iter().find(next).or(places.first()).copied()
-            });
-            let Some((sequence, index)) = found else {
+            let Some((sequence, index)) = places.get(one.payload.as_slice()).copied() else {
                 self.add(self.checker, &one.payload, &one.place, "that nobody sent");
                 messages.push(None);
                 continue;
@@ -135,13 +125,6 @@ impl<'m> Course<'m> {
             taken: BTreeMap::new(),
             last: BTreeMap::new(),
         }
-    }
-
-    /// Whether the message is the next one of its key.
-    fn comes_next(&self, message: &Message, index: usize) -> bool {
-        let key = message.key.as_slice();
-        let taken = self.taken.get(key).copied().unwrap_or(0);
-        self.of_key[key].get(taken) == Some(&index)
     }
 
     /// Goes on; tells what is wrong with it.

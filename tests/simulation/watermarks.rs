@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use tidelock::types::epoch::{EpochCommit, FrontierAdvance};
+use tidelock::types::epoch::{EpochCommit, FrontierAdvance, LaneChunk};
 use tidelock::types::ids::{EpochId, LaneId, PartitionId};
 use tidelock::types::watermark::{END_OF_TIME, LaneTime};
 
@@ -27,7 +27,7 @@ struct Said {
 #[derive(Debug, Default)]
 struct Lane {
     said: Vec<Said>,
-    /// The last message or step written so far.
+    /// The last message written so far.
     written: Option<Place>,
     /// Of each write its number among all epochs, the run, and the worker's start.
     writes: Vec<(usize, u64, usize)>,
@@ -73,7 +73,9 @@ pub(crate) fn judge(evidence: &Evidence<'_>, decided: &[Decided]) -> Vec<Finding
         findings: Vec::new(),
     };
     for (number, one) in decided.iter().enumerate() {
-        for chunk in one.commit.chunks.iter().filter(|_| !one.is_move) {
+        // A source that starts again may say that it waits for its turn, though it was at its end.
+        let brings_messages = |chunk: &&LaneChunk| !one.is_move && chunk.messages.len() > 0;
+        for chunk in one.commit.chunks.iter().filter(brings_messages) {
             let lane = lanes.lanes.entry(chunk.lane).or_default();
             lane.writes
                 .push((number, one.commit.record.time.run, one.start));
@@ -123,7 +125,7 @@ impl<'e> Lanes<'e> {
                     time: step.time,
                 }));
             lane.said.sort_by_key(|said| said.at);
-            let last = chunk.messages.last_index();
+            let last = chunk.messages.indexes.last().copied();
             lane.written = lane.written.max(last.map(|last| (chunk.epoch, last)));
         }
     }
@@ -171,9 +173,7 @@ impl<'e> Lanes<'e> {
                 lane.frontier = to;
                 let is_at_end = lane.may_be_at_end(number, (time.run, one.start));
                 lane.frontier = from;
-                if !(is_at_end && is_older) {
-                    least = least.min(lane.time_at(from, time.run).watermark);
-                }
+                least = least.min(lane.time_at(from, time.run).watermark);
                 match lane.is_idle_between(from, to, time.run) {
                     true => is_free = true,
                     false if is_at_end => {}
