@@ -101,7 +101,7 @@ impl Graph {
         let mut streams: Vec<Stream> = (0..sources).collect();
         for at in 0..count {
             let kind = if random.chance(55) { "t" } else { "m" };
-            let inputs = some_streams(random, &streams, trace::INPUTS);
+            let inputs = some_streams(random, (sources, &streams), trace::INPUTS);
             let computation = computation(random, sources, (kind, at), inputs);
             streams.extend(computation.streams());
             computations.push(computation);
@@ -141,7 +141,7 @@ impl Graph {
             [shape.streams[0]].into_iter().chain(late).collect()
         }));
         for _ in 0..random.within(1..=2) {
-            sinks.push(some_streams(random, &streams, 3));
+            sinks.push(some_streams(random, (sources, &streams), 3));
         }
         let source_partitions: Vec<_> = (0..sources)
             .map(|_| {
@@ -207,11 +207,7 @@ impl Graph {
 
     /// Some transforms get other numbers of partitions.
     pub(crate) fn repartition(&mut self, random: &mut Random) {
-        let mut computations = self.computations.iter_mut();
-        for computation in computations
-            .by_ref()
-            .filter(|it| it.is_transform && !it.time.sets_timers)
-        {
+        for computation in self.computations.iter_mut().filter(|it| it.is_transform) {
             if random.chance(50) {
                 computation.partitions = random.within(1..=4);
             }
@@ -312,8 +308,12 @@ fn delay_ms(random: &mut Random) -> Timestamp {
 }
 
 /// At least one and at most `most` of the streams, each once, the newest preferred: so that chains
-/// grow long.
-fn some_streams(random: &mut Random, streams: &[Stream], most: usize) -> Vec<Stream> {
+/// grow long. One of late messages, which are the same as those that were not late, is alone.
+fn some_streams(
+    random: &mut Random,
+    (sources, streams): (usize, &[Stream]),
+    most: usize,
+) -> Vec<Stream> {
     let mut chosen = Vec::new();
     for _ in 0..random.within(1..=most) {
         let newest = streams.len().saturating_sub(4);
@@ -323,7 +323,15 @@ fn some_streams(random: &mut Random, streams: &[Stream], most: usize) -> Vec<Str
             chosen.push(stream);
         }
     }
-    chosen
+    let is_late = |stream: &Stream| {
+        stream
+            .checked_sub(sources)
+            .is_some_and(|of| of % STREAMS_EACH == trace::OUTPUTS)
+    };
+    match chosen.iter().copied().find(is_late) {
+        Some(late) => vec![late],
+        None => chosen,
+    }
 }
 
 fn shapes(sources: usize, computations: &[Computation]) -> Vec<Shape> {

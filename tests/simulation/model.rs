@@ -70,14 +70,19 @@ impl<'g> ShapeModel<'g> {
 
     /// A partition takes a record, or a late message that goes past the transform.
     pub(crate) fn pass(&mut self, partition: PartitionId, input: &Message) -> Led {
-        let stream = match self.shape.head {
-            Head::Source(source) => source,
+        let (stream, input) = match self.shape.head {
+            Head::Source(source) => (source, input.clone()),
             Head::Transform(at) => {
-                let late = self.graph.computations[at].late;
-                late.unwrap_or(self.shape.streams[0])
+                let transform = &self.graph.computations[at];
+                let late = format!("/{}.late", transform.name);
+                let input = Message {
+                    lineage: [&input.lineage, late.as_bytes()].concat(),
+                    ..input.clone()
+                };
+                (transform.late.unwrap_or(self.shape.streams[0]), input)
             }
         };
-        self.lead(partition, [(stream, vec![input.clone()])].into())
+        self.lead(partition, [(stream, vec![input])].into())
     }
 
     /// A partition's transform takes the next message.

@@ -39,6 +39,8 @@ struct Length {
     has_failed: bool,
     /// Until when nothing comes, by how much time has passed.
     quiet_until: Duration,
+    /// Whether it has brought nothing.
+    has_waited: bool,
 }
 
 impl SourceLength {
@@ -50,9 +52,9 @@ impl SourceLength {
         }
     }
 
-    /// Whether nothing comes for now.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.clock.elapsed() < self.length().quiet_until
+    /// Whether it brought nothing, for then, since this was asked last.
+    pub(crate) fn take_wait(&self) -> bool {
+        std::mem::take(&mut self.length().has_waited)
     }
 
     /// How many records there are.
@@ -192,6 +194,7 @@ impl Source for RecordSource {
             length.quiet_until = elapsed + Duration::from_millis(quiet_for);
         }
         if elapsed < length.quiet_until {
+            length.has_waited = true;
             return Ok(PollOutcome::Wait);
         }
         let mut size_bytes = 0;

@@ -127,10 +127,20 @@ impl<'e> Replay<'e> {
         let mut standing = self.standings.remove(&partition).unwrap_or_default();
         let time = &one.commit.record.time;
         if one.is_move {
+            if !standing.has_run {
+                standing.inherit(time, self.transform.map_or(0, |it| it.inputs.len()));
+            }
             standing.time = time.clone();
             self.standings.insert(partition, standing);
             return;
         }
+        if self.evidence.layouts.is_retiring(partition, one.start) {
+            // It only removes what its readers have taken.
+            self.standings.insert(partition, standing);
+            return;
+        }
+        standing.has_run = true;
+        standing.clock = standing.clock.max(one.at);
         if time.run < standing.run {
             let text = format!("is of run {} after {}", time.run, standing.run);
             self.find(Checker::Watermarks, &one.commit, text);
@@ -481,7 +491,7 @@ impl<'e> Replay<'e> {
     /// A timer fires by the system's clock. What is wrong with that.
     fn fire_by_clock(&mut self, course: &mut Course<'_>, place: &TimerPlace) -> Option<String> {
         self.end_step(course);
-        let now = course.one.at;
+        let now = course.standing.clock;
         let owns = self.owns(course.commit().partition);
         let firing = (self.book).firing(TimeDomain::SystemTime, course.standing.run, owns);
         // One that was set since the step began may wait for the next one.
@@ -577,9 +587,11 @@ impl<'e> Replay<'e> {
         match (&time.fired_up_to, course.standing.step.clone()) {
             (None, _) => self.end_step(course),
             (Some(found), Some(step)) if *found == step => {}
-            (Some(found), None)
+            // An input that falls idle is a step that changes no watermark.
+            (Some(found), _)
                 if *found == TimerPlace::default() && self.evidence.graph.may_be_idle() =>
             {
+                self.end_step(course);
                 course.standing.step = Some(found.clone());
             }
             (Some(found), step) => {

@@ -10,6 +10,8 @@ use tidelock::types::timer::TimerPlace;
 /// Where a partition stands.
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
+    /// Whether a job of it has made an epoch.
+    pub(crate) has_run: bool,
     /// The run.
     pub(crate) run: u64,
     /// The watermarks of its inputs.
@@ -22,6 +24,8 @@ pub(crate) struct Standing {
     pub(crate) step: Option<TimerPlace>,
     /// The last item of all that was no timer of the system's clock.
     pub(crate) system_since: usize,
+    /// The latest moment of its clock, which may be set back while a step goes on.
+    pub(crate) clock: Timestamp,
     /// Of a source, what its next watermark is made from.
     pub(crate) generator: GeneratorTime,
     /// As the last record says.
@@ -32,12 +36,22 @@ impl Standing {
     /// Another run begins, in which watermarks begin again.
     pub(crate) fn begin_run(&mut self, run: u64, inputs: usize) {
         *self = Standing {
+            has_run: self.has_run,
             run,
             watermarks: vec![0; inputs],
             system_since: self.system_since,
+            clock: self.clock,
             time: std::mem::take(&mut self.time),
             ..Standing::default()
         };
+    }
+
+    /// It takes over from partitions of an earlier layout.
+    pub(crate) fn inherit(&mut self, time: &EpochTime, inputs: usize) {
+        self.run = time.run;
+        self.watermarks.clone_from(&time.input_watermarks);
+        self.watermarks.resize(inputs, 0);
+        self.step.clone_from(&time.fired_up_to);
     }
 
     /// The least watermark of its inputs.

@@ -149,8 +149,14 @@ impl SimulatedStorage {
 
     fn note_changed_states(&self, commit: &EpochCommit) {
         let rows = commit.states.iter().flat_map(|states| {
-            let keys = states.keys.iter();
-            keys.map(|key| keys::state(commit.partition, &states.state, key))
+            // What goes by age is absent wherever it is still stored.
+            let goes_by_age = |row: usize| {
+                let touched = states.touched.get(row);
+                touched == Some(&0) && states.values.get(row).is_empty()
+            };
+            let keys = states.keys.iter().enumerate();
+            keys.filter(move |(row, _)| !goes_by_age(*row))
+                .map(|(_, key)| keys::state(commit.partition, &states.state, key))
         });
         let mut changed = self.changed_states.lock().expect(UNPOISONED);
         changed.insert(commit.partition, rows.collect());

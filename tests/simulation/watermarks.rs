@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use tidelock::types::epoch::{EpochCommit, FrontierAdvance};
+use tidelock::types::epoch::{EpochCommit, FrontierAdvance, LaneChunk};
 use tidelock::types::ids::{EpochId, LaneId, PartitionId};
 use tidelock::types::watermark::{END_OF_TIME, LaneTime};
 
@@ -27,7 +27,7 @@ struct Said {
 #[derive(Debug, Default)]
 struct Lane {
     said: Vec<Said>,
-    /// The last message or step written so far.
+    /// The last message written so far.
     written: Option<Place>,
     /// Of each write its number among all epochs, the run, and the worker's start.
     writes: Vec<(usize, u64, usize)>,
@@ -73,7 +73,9 @@ pub(crate) fn judge(evidence: &Evidence<'_>, decided: &[Decided]) -> Vec<Finding
         findings: Vec::new(),
     };
     for (number, one) in decided.iter().enumerate() {
-        for chunk in one.commit.chunks.iter().filter(|_| !one.is_move) {
+        // A source that starts again may say that it waits for its turn, though it was at its end.
+        let brings_messages = |chunk: &&LaneChunk| !one.is_move && chunk.messages.len() > 0;
+        for chunk in one.commit.chunks.iter().filter(brings_messages) {
             let lane = lanes.lanes.entry(chunk.lane).or_default();
             lane.writes
                 .push((number, one.commit.record.time.run, one.start));
@@ -82,9 +84,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>, decided: &[Decided]) -> Vec<Finding
     let mut last: BTreeMap<PartitionId, &Decided> = BTreeMap::new();
     for (number, one) in decided.iter().enumerate() {
         lanes.follow(number, one, last.get(&one.commit.partition).copied());
-        if !one.is_move {
-            last.insert(one.commit.partition, one);
-        }
+        last.insert(one.commit.partition, one);
     }
     let mut findings = lanes.findings;
     if evidence.is_finished {
@@ -104,7 +104,17 @@ impl<'e> Lanes<'e> {
         }
         for frontier in &commit.frontiers {
             let lane = self.lanes.entry(frontier.lane).or_default();
-            lane.frontier = Some((frontier.epoch, frontier.index));
+            let at = (frontier.epoch, frontier.index);
+            lane.frontier = Some(at);
+            if one.is_move {
+                // The steps before it stay behind.
+                lane.said.push(Said {
+                    at,
+                    run: frontier.run,
+                    time: frontier.time,
+                });
+                lane.said.sort_by_key(|said| said.at);
+            }
         }
         for chunk in &commit.chunks {
             let lane = self.lanes.entry(chunk.lane).or_default();
@@ -114,7 +124,8 @@ impl<'e> Lanes<'e> {
                     run: commit.record.time.run,
                     time: step.time,
                 }));
-            let last = chunk.messages.last_index();
+            lane.said.sort_by_key(|said| said.at);
+            let last = chunk.messages.indexes.last().copied();
             lane.written = lane.written.max(last.map(|last| (chunk.epoch, last)));
         }
     }
@@ -162,9 +173,7 @@ impl<'e> Lanes<'e> {
                 lane.frontier = to;
                 let is_at_end = lane.may_be_at_end(number, (time.run, one.start));
                 lane.frontier = from;
-                if !(is_at_end && is_older) {
-                    least = least.min(lane.time_at(from, time.run).watermark);
-                }
+                least = least.min(lane.time_at(from, time.run).watermark);
                 match lane.is_idle_between(from, to, time.run) {
                     true => is_free = true,
                     false if is_at_end => {}
@@ -175,6 +184,7 @@ impl<'e> Lanes<'e> {
         }
         for (input, watermark) in time.input_watermarks.iter().enumerate() {
             let (least, most, is_free) = bounds[input];
+            let before_all = before.clone();
             let before = before.get(input).copied().unwrap_or(0);
             let has_taken = commit.record.input_count > 0;
             if *watermark > before.max(most) {
@@ -191,20 +201,16 @@ impl<'e> Lanes<'e> {
     /// The lanes that bring a stream to a partition.
     fn lanes_of(&self, stream: Stream, reader: PartitionId) -> Vec<LaneId> {
         let evidence = self.evidence;
-        let shapes = evidence.graph.shapes.iter();
-        let writer = shapes
-            .enumerate()
-            .find(|(_, it)| it.streams.contains(&stream));
-        let Some((shape, _)) = writer else {
-            return Vec::new();
-        };
         let name = evidence.graph.stream_name(stream);
-        let stream = evidence.deployment.stream(&name);
-        let producers = evidence.layouts.partitions(shape);
+        let id = evidence.deployment.stream(&name);
+        // A map that is fed by several jobs runs in each of them.
+        let shapes = evidence.graph.shapes.iter().enumerate();
+        let writers = shapes.filter(|(_, shape)| shape.streams.contains(&stream));
+        let producers = writers.flat_map(|(shape, _)| evidence.layouts.partitions(shape));
         producers
             .map(|producer| LaneId {
                 producer,
-                stream,
+                stream: id,
                 reader,
             })
             .collect()

@@ -199,11 +199,14 @@ impl<'w> World<'w> {
     pub(crate) fn round(&mut self) -> Result<bool, Finding> {
         let mut order: Vec<usize> = (0..self.places.len()).collect();
         self.random.shuffle(&mut order);
-        // One that brings nothing for now will bring more.
-        let mut has_changed = self.sources.values().any(SourceLength::is_quiet);
+        let mut has_changed = false;
         for at in order {
             has_changed |= self.go_on(at)?;
             has_changed |= self.step_stale_job()?;
+        }
+        // A source that brought nothing will bring more.
+        for source in self.sources.values() {
+            has_changed |= source.take_wait();
         }
         Ok(has_changed)
     }

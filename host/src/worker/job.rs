@@ -257,7 +257,7 @@ impl Job {
             self.settle()?;
             return Err(error);
         }
-        if epoch.has_content() || self.has_moved_without_items() {
+        if epoch.has_content() || self.has_moved_without_items() || self.time.owes_end_of_step() {
             self.submit(epoch)?;
             return Ok(JobStep::Advanced);
         }

@@ -26,6 +26,8 @@ pub(super) struct JobTime {
     system_step: Option<(Timestamp, TimerPlace)>,
     /// For each input how far behind the watermark a message may be without being late.
     allowed_lateness: Vec<Timestamp>,
+    /// Whether the last epoch said that its step is not done.
+    is_step_recorded: bool,
 }
 
 impl JobTime {
@@ -52,6 +54,7 @@ impl JobTime {
         JobTime {
             generator,
             is_idle: now.output.is_idle,
+            is_step_recorded: now.fired_up_to.is_some(),
             now,
             system_step: None,
             allowed_lateness: plan.time.allowed_lateness.clone(),
@@ -144,6 +147,12 @@ impl JobTime {
         })
     }
 
+    /// Whether the last epoch says that its step is not done, and now it is: that has to be said, as a run
+    /// is over when all of its steps are.
+    pub(super) fn owes_end_of_step(&self) -> bool {
+        self.is_step_recorded && self.now.fired_up_to.is_none()
+    }
+
     /// The messages of a batch that are late, as indexes into it, rising. They are counted.
     pub(super) fn late_items(&mut self, input: &InputMessages) -> Vec<u32> {
         let watermark = self.watermark();
@@ -226,6 +235,7 @@ impl JobTime {
     pub(super) fn seal(&mut self, pending_timers: u64, ages: StateAges) -> EpochTime {
         self.now.pending_timers = pending_timers;
         self.now.ages = ages;
+        self.is_step_recorded = self.now.fired_up_to.is_some();
         let sealed = self.now.clone();
         begin_epoch(&mut self.now);
         sealed

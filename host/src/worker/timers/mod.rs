@@ -286,7 +286,9 @@ impl Timers {
                     });
                 }
                 self.window_mut(domain).remove(&at);
-                self.streams[stream].pending -= 1;
+                // A job that has lost its partition may find what its successor has set.
+                let pending = &mut self.streams[stream].pending;
+                *pending = pending.saturating_sub(1);
             }
             if let Some(times) = after {
                 let at = name.firing_at(times.trigger_time);

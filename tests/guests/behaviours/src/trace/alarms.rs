@@ -96,9 +96,10 @@ impl Alarms {
             (event_time, _) => event_time,
         };
         let at = base + (lot >> 8) % 400;
-        let carried = match (lot >> 24) % 3 {
-            0 => 0,
-            1 => event_time,
+        // Where messages have no event times, timers have none either.
+        let carried = match (event_time, (lot >> 24) % 3) {
+            (0, _) | (_, 0) => 0,
+            (event_time, 1) => event_time,
             _ => at + 10,
         };
         Some(match lot % 16 {
