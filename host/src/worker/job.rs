@@ -248,7 +248,11 @@ impl Job {
         if self.waits_for_its_turn() {
             return self.leave_out_unread();
         }
-        if self.waits_for_room() || self.waits_for_others() {
+        if self.waits_for_room() {
+            return self.settle_or_idle();
+        }
+        if self.waits_for_others() {
+            self.tell_stall(self.pace.as_ref().and_then(SourcePace::stall));
             return self.settle_or_idle();
         }
         let mut epoch = self.open_epoch();
@@ -332,8 +336,8 @@ impl Job {
     }
 
     /// Whether others of the source's partitions are to catch up first.
-    fn waits_for_others(&self) -> bool {
-        let pace = self.pace.as_ref();
+    fn waits_for_others(&mut self) -> bool {
+        let pace = self.pace.as_mut();
         pace.is_some_and(|pace| pace.is_too_far_ahead(&self.board))
     }
 
@@ -367,6 +371,9 @@ impl Job {
                     self.settle_if_decided()?;
                 }
                 continue;
+            }
+            if epoch.has_content() && self.waits_for_others() {
+                return Ok(());
             }
             let items = self.next_items(room)?;
             if epoch.items() == 0 && !matches!(items, InputItems::Nothing) {
