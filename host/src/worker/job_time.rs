@@ -61,6 +61,21 @@ impl JobTime {
         }
     }
 
+    /// That of a source's partition which stands there.
+    #[cfg(test)]
+    pub(super) fn of_source(
+        options: &crate::types::pipeline::WatermarkOptions,
+        committed: EpochTime,
+    ) -> JobTime {
+        JobTime {
+            generator: Some(WatermarkGenerator::new(options, committed.generator)),
+            is_idle: committed.output.is_idle,
+            now: committed,
+            system_step: None,
+            allowed_lateness: Vec::new(),
+        }
+    }
+
     /// As of the last step.
     pub(super) fn now(&self) -> &EpochTime {
         &self.now

@@ -235,7 +235,11 @@ impl Job {
         if self.waits_for_its_turn() {
             return self.leave_out_unread();
         }
-        if self.waits_for_room() || self.waits_for_others() {
+        if self.waits_for_room() {
+            return self.settle_or_idle();
+        }
+        if self.waits_for_others() {
+            self.tell_stall(self.pace.as_ref().and_then(SourcePace::stall));
             return self.settle_or_idle();
         }
         let mut epoch = self.open_epoch();
@@ -296,6 +300,9 @@ impl Job {
                     self.settle_if_decided()?;
                 }
                 continue;
+            }
+            if epoch.has_content() && self.waits_for_others() {
+                return Ok(());
             }
             let items = self.next_items(room)?;
             if epoch.items() == 0 && !matches!(items, InputItems::Nothing) {

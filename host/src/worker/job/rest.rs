@@ -72,8 +72,8 @@ impl Job {
     }
 
     /// Whether others of the source's partitions are to catch up first.
-    pub(super) fn waits_for_others(&self) -> bool {
-        let pace = self.pace.as_ref();
+    pub(super) fn waits_for_others(&mut self) -> bool {
+        let pace = self.pace.as_mut();
         pace.is_some_and(|pace| pace.is_too_far_ahead(&self.board))
     }
 }
