@@ -70,6 +70,7 @@ impl JobTime {
         JobTime {
             generator: Some(WatermarkGenerator::new(options, committed.generator)),
             is_idle: committed.output.is_idle,
+            is_step_recorded: committed.fired_up_to.is_some(),
             now: committed,
             system_step: None,
             allowed_lateness: Vec::new(),
