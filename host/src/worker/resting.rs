@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::engine::generator::milliseconds;
 use crate::types::batch::Timestamp;
+use crate::types::ids::Generation;
 use crate::types::pipeline::{AllIdle, UnreadPartitions, WatermarkOptions};
 use crate::types::watermark::LaneTime;
 use crate::worker::board::LaneBoard;
@@ -35,13 +36,14 @@ impl SourcePace {
     /// A partition that is about to read, or to wait for its turn.
     pub(super) fn new(
         source: String,
-        index: usize,
+        (index, generation): (usize, Generation),
         options: WatermarkOptions,
         activity: Activity,
         time: &JobTime,
         board: &LaneBoard,
     ) -> SourcePace {
         let told = PartitionTime {
+            generation,
             activity,
             watermark: time.read_watermark(),
         };
@@ -85,6 +87,7 @@ impl SourcePace {
             self.stall = None;
         }
         let now = PartitionTime {
+            generation: self.told.generation,
             activity,
             watermark: time.read_watermark(),
         };
