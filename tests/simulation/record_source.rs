@@ -77,6 +77,11 @@ impl SourceLength {
         self.length().is_told
     }
 
+    /// The readers of this run know its end.
+    pub(crate) fn tell_end(&self) {
+        self.length().is_told = true;
+    }
+
     /// From here on polls fail now and then, or no longer.
     pub(crate) fn set_disturbed(&self, is_disturbed: bool) {
         self.length().is_disturbed = is_disturbed;

@@ -1,12 +1,14 @@
 //! How a worker starts: what the pipeline's registration says, and the bounds that it keeps.
 
 use tidelock::types::pipeline::LaneLimits;
+use tidelock::types::watermark::END_OF_TIME;
 
 use crate::checkers::Finding;
 use crate::deployment::{Deployment, StartError};
 use crate::faults::Fault;
+use crate::graph::Head;
 use crate::random::Random;
-use crate::record_source::SourceLength;
+use crate::record_source::{SourceLength, SourcePart};
 use crate::worker::{JobStage, SimulatedWorker};
 use crate::world::{World, progress};
 
@@ -20,6 +22,7 @@ impl World<'_> {
     pub(crate) fn start_worker(&mut self) -> Result<(), Finding> {
         self.sources.values().for_each(SourceLength::forget_end);
         self.deploy()?;
+        self.recall_ends();
         self.lane_limits = lane_limits(&mut self.random);
         self.storage.set_lane_bytes_max(self.lane_limits.max_bytes);
         let mutated = self.mutation.map(|it| it.limit(self.lane_limits));
@@ -33,6 +36,27 @@ impl World<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What was read to its end in this run, as its readers know, is not read on in it.
+    fn recall_ends(&self) {
+        let run = self.deployment().run();
+        let decided = self.storage.decided();
+        for place in &self.places {
+            let Head::Source(source) = self.graph.shapes[place.shape].head else {
+                continue;
+            };
+            let mut latest = decided.iter().rev();
+            let last = latest.find(|one| one.commit.partition == place.partition);
+            let is_at_end = last.is_some_and(|one| {
+                let time = &one.commit.record.time;
+                time.run == run && time.input_watermarks.contains(&END_OF_TIME)
+            });
+            if is_at_end {
+                let partition = self.layouts.place(place.partition).index;
+                self.sources[&SourcePart { source, partition }].tell_end();
+            }
+        }
     }
 
     /// Brings the pipeline to its start, in several attempts if things go wrong; each may ask for other

@@ -13,7 +13,7 @@ use tidelock::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
 use tidelock::storage::scan::ScanLimit;
 use tidelock::storage::{
     CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, Refusal, Storage, StorageError,
-    StoredRow, keys, leases,
+    StoredRow, keys, leases, rows,
 };
 use tidelock::types::batch::Timestamp;
 use tidelock::types::epoch::{EpochCommit, Head};
@@ -147,16 +147,24 @@ impl SimulatedStorage {
         self.read_back.lock().expect(UNPOISONED).take()
     }
 
+    /// Whether the watermark has passed a stored row that an epoch removes: it is absent wherever it is still
+    /// stored.
+    fn has_gone_by_age(&self, commit: &EpochCommit, state: &str, key: &[u8]) -> bool {
+        let stored = rows::read_states(&self.memory, commit.partition, state, &[key]);
+        let touched = stored.ok().and_then(|stored| Some(stored.first()?.touched));
+        let latest = commit.record.time.latest_watermark;
+        touched.is_some_and(|touched| touched > 0 && touched <= latest)
+    }
+
     fn note_changed_states(&self, commit: &EpochCommit) {
         let rows = commit.states.iter().flat_map(|states| {
-            // What goes by age is absent wherever it is still stored.
-            let goes_by_age = |row: usize| {
-                let touched = states.touched.get(row);
-                touched == Some(&0) && states.values.get(row).is_empty()
-            };
             let keys = states.keys.iter().enumerate();
-            keys.filter(move |(row, _)| !goes_by_age(*row))
-                .map(|(_, key)| keys::state(commit.partition, &states.state, key))
+            keys.filter(|(row, key)| {
+                let is_removed = states.values.get(*row).is_empty();
+                !(is_removed && self.has_gone_by_age(commit, &states.state, key))
+            })
+            .map(|(_, key)| keys::state(commit.partition, &states.state, key))
+            .collect::<Vec<_>>()
         });
         let mut changed = self.changed_states.lock().expect(UNPOISONED);
         changed.insert(commit.partition, rows.collect());

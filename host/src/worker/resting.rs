@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::engine::generator::milliseconds;
 use crate::types::batch::Timestamp;
+use crate::types::ids::Generation;
 use crate::types::pipeline::{AllIdle, UnreadPartitions, WatermarkOptions};
 use crate::types::watermark::LaneTime;
 use crate::worker::board::LaneBoard;
@@ -43,13 +44,14 @@ impl SourcePace {
     /// A partition that is about to read, or to wait for its turn.
     pub(super) fn new(
         source: String,
-        index: usize,
+        (index, generation): (usize, Generation),
         options: WatermarkOptions,
         activity: Activity,
         time: &JobTime,
         board: &LaneBoard,
     ) -> SourcePace {
         let told = PartitionTime {
+            generation,
             activity: match activity {
                 // Readers leave it out until it has records, whoever told them so.
                 Activity::Reading if time.now().output.is_idle => Activity::Idle,
@@ -106,6 +108,7 @@ impl SourcePace {
             was_held = self.stall.take().is_some();
         }
         let now = PartitionTime {
+            generation: self.told.generation,
             activity,
             watermark: time.read_watermark(),
         };
@@ -236,7 +239,14 @@ mod tests {
                 let time = JobTime::of_source(&options, committed);
                 let source = "s".to_owned();
                 let reading = Activity::Reading;
-                let pace = SourcePace::new(source, index, options, reading, &time, &board);
+                let pace = SourcePace::new(
+                    source,
+                    (index, Generation(1)),
+                    options,
+                    reading,
+                    &time,
+                    &board,
+                );
                 (pace, time)
             });
             Partitions {

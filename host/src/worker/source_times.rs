@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use crate::types::batch::Timestamp;
+use crate::types::ids::Generation;
 
 /// Why the lock can be taken.
 const UNPOISONED: &str = "no job panics while it looks how far others are";
@@ -19,6 +20,8 @@ pub struct SourceTimes {
 /// Where a partition of a source stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartitionTime {
+    /// Which of the partition's jobs says so.
+    pub generation: Generation,
     /// What it does.
     pub activity: Activity,
     /// Its watermark as of what it has read; 0 before the first event time.
@@ -52,14 +55,18 @@ pub struct IdleStall {
 }
 
 impl SourceTimes {
-    /// Where partition `index` of a source stands.
+    /// Where partition `index` of a source stands. A job that has a successor has no say any more: it may be
+    /// the last to speak, and others would wait for it.
     pub fn set(&self, source: &str, index: usize, time: PartitionTime) {
         let mut sources = self.sources();
         let partitions = match sources.get_mut(source) {
             Some(partitions) => partitions,
             None => sources.entry(source.to_owned()).or_default(),
         };
-        partitions.insert(index, time);
+        let known = partitions.entry(index).or_insert(time);
+        if known.generation <= time.generation {
+            *known = time;
+        }
     }
 
     /// The slowest of the others that read, and what it does, if the partition is more than `bound_ms` ahead of
@@ -151,6 +158,7 @@ mod tests {
         let times = SourceTimes::default();
         for (index, (activity, watermark)) in partitions.iter().enumerate() {
             let time = PartitionTime {
+                generation: Generation(1),
                 activity: *activity,
                 watermark: *watermark,
             };
@@ -194,6 +202,24 @@ mod tests {
         };
         assert_eq!(times.try_leave_out("s", 2, 0.4), Err(stall));
         assert_eq!(times.try_leave_out("s", 2, 0.6), Ok(()));
+    }
+
+    #[test]
+    fn a_job_that_has_a_successor_has_no_say() {
+        use Activity::{Ended, Reading};
+        let times = times(&[(Reading, 100), (Reading, 10)]);
+        let say = |generation, activity| {
+            let time = PartitionTime {
+                generation: Generation(generation),
+                activity,
+                watermark: 10,
+            };
+            times.set("s", 1, time);
+            times.held_back_by("s", 0, 50).is_some()
+        };
+        assert!(!say(2, Ended));
+        assert!(!say(1, Reading), "it was replaced");
+        assert!(say(3, Reading));
     }
 
     #[test]

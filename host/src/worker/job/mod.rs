@@ -130,7 +130,7 @@ impl Job {
                 };
                 pace = Some(SourcePace::new(
                     plan.name.clone(),
-                    plan.place.index as usize,
+                    (plan.place.index as usize, plan.lease.generation),
                     source.watermarks,
                     activity,
                     &time,
