@@ -115,3 +115,26 @@ fn without_a_bound_for_their_disorder_flights_are_joined_rightly_or_told_to_be_t
         "what is joined is joined rightly"
     );
 }
+
+#[test]
+fn what_is_appended_to_a_file_beside_one_that_is_followed_is_read_by_the_next_start() {
+    let folder = pipeline(|file| add(file, "sources.departures.follow = true"));
+    let weather = String::from_utf8(example_file("data/weather.csv")).expect("UTF-8");
+    let lines: Vec<&str> = weather.split_inclusive('\n').collect();
+    let (first, rest) = lines.split_at(lines.len() - 40);
+    folder.write("data/weather.csv", first.concat());
+    let mut running = folder.start(["--log", "debug", "run", "tidelock.toml"]);
+    running.wait_for_lines("job ended", 1);
+    let _ = running.interrupt().expect_code(130);
+    folder.write("data/weather.csv", [first, rest].concat().concat());
+    let mut running = folder.start(["--log", "debug", "run", "tidelock.toml", "-o", "json"]);
+    running.wait_for_lines("job ended", 1);
+    let report = running.interrupt().expect_code(130).stdout_text();
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    let jobs = report["jobs"].as_array().expect("jobs are listed").iter();
+    let read: Vec<_> = jobs
+        .filter(|job| job["name"] == "observations")
+        .map(|job| job["input_messages"].as_u64())
+        .collect();
+    assert_eq!(read, [Some(40)], "{report}");
+}

@@ -119,7 +119,7 @@ impl Job {
         tracing::debug!(job = plan.name, head = %head.epoch, "job opened");
         let job = JobIdentity::of(&plan);
         let alignment = record.as_ref().map_or(0, |record| record.alignment);
-        let time = JobTime::open(&plan, record);
+        let time = JobTime::open(&plan, record.map(|record| record.time));
         let (mut turn, mut pace) = (None, None);
         let input = match plan.input {
             InputPlan::Source(source) => {
@@ -208,7 +208,10 @@ impl Job {
             match self.step()? {
                 JobStep::Advanced => {}
                 JobStep::Idle => self.wait_past(version),
-                JobStep::Ended(end) => return Ok(end),
+                JobStep::Ended(end) => {
+                    tracing::debug!(?end, "job ended");
+                    return Ok(end);
+                }
             }
         }
     }
