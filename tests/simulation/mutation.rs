@@ -12,11 +12,17 @@ use tidelock::types::epoch::{EpochCommit, LaneTrim, SinkAppend};
 use tidelock::types::ids::{EpochId, LaneId, PartitionId};
 use tidelock::types::lease::Lease;
 use tidelock::types::pipeline::LaneLimits;
+use tidelock::types::timer::{PendingTimers, TimerPlace};
+use tidelock::types::watermark::LaneTime;
 use tidelock::worker::plan::{InputPlan, JobPlan};
 
 use crate::checkers::Checker;
 use crate::record_source::{number_of, part_of, write_time};
 use crate::storage::SimulatedStorage;
+use crate::time_mutation::{self, RemovedLater};
+
+/// How much earlier than it was meant to a timer fires.
+const EARLY_MS: Timestamp = 40;
 
 /// What is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +77,44 @@ pub(crate) enum Mutation {
     MapsReversed,
     /// A map does not see the last of the chain's streams that feed it.
     InputSilent,
+    /// Watermarks of a run are no part of the commit: a job that starts again takes them back.
+    WatermarksNotCommitted,
+    /// Watermark steps overtake the messages of their epoch.
+    StepBeforeMessages,
+    /// A step behind messages is not handed on.
+    StepLost,
+    /// What a lane has said is no part of the frontier.
+    FrontierTimeNotCommitted,
+    /// An event time in the future moves the watermark, however far it is.
+    FutureBelieved,
+    /// Watermarks are at the greatest event time, whatever the bound on disorder.
+    DisorderIgnored,
+    /// Pending timers do not hold the watermark.
+    HoldIgnored,
+    /// Late messages go to the transform though there is an output for them.
+    LateTaken,
+    /// What is behind the watermark is late, whatever is allowed.
+    LatenessIgnored,
+    /// Timers that are set are no part of the commit.
+    TimerNotStored,
+    /// Timers that have fired stay: after a crash they fire again.
+    FiredTimerStays,
+    /// Timers that have fired go with a later epoch.
+    FiredTimerGoesLater,
+    /// Two timers of a step fire in the wrong order.
+    TimersSwapped,
+    /// Timers are set for an earlier moment than they were meant for.
+    TimerEarly,
+    /// What is set at the end of a run does not wait for the next one.
+    HeldTimerFires,
+    /// A step that is not done is forgotten with the job.
+    StepForgotten,
+    /// A job that starts again begins its step again.
+    StepBegunAgain,
+    /// States do not grow old.
+    StatesNeverOld,
+    /// When a state was touched last is no part of the commit.
+    TouchNotCommitted,
 }
 
 /// What a broken engine keeps between two epochs.
@@ -78,11 +122,12 @@ pub(crate) enum Mutation {
 pub(crate) struct Kept {
     newest_chunks: BTreeMap<LaneId, EpochId>,
     undecided_rows: BTreeMap<PartitionId, Vec<SinkAppend>>,
+    removed_timers: RemovedLater,
 }
 
 impl Mutation {
     /// All of them.
-    pub(crate) const ALL: [Mutation; 25] = [
+    pub(crate) const ALL: [Mutation; 44] = [
         Mutation::FrontierNotCommitted,
         Mutation::FrontierOneShort,
         Mutation::SourcePositionNotCommitted,
@@ -108,14 +153,52 @@ impl Mutation {
         Mutation::PartitionsRotated,
         Mutation::MapsReversed,
         Mutation::InputSilent,
+        Mutation::WatermarksNotCommitted,
+        Mutation::StepBeforeMessages,
+        Mutation::StepLost,
+        Mutation::FrontierTimeNotCommitted,
+        Mutation::FutureBelieved,
+        Mutation::DisorderIgnored,
+        Mutation::HoldIgnored,
+        Mutation::LateTaken,
+        Mutation::LatenessIgnored,
+        Mutation::TimerNotStored,
+        Mutation::FiredTimerStays,
+        Mutation::FiredTimerGoesLater,
+        Mutation::TimersSwapped,
+        Mutation::TimerEarly,
+        Mutation::HeldTimerFires,
+        Mutation::StepForgotten,
+        Mutation::StepBegunAgain,
+        Mutation::StatesNeverOld,
+        Mutation::TouchNotCommitted,
     ];
 
     /// The checker that must find it, whoever else does.
     pub(crate) fn checker(self) -> Checker {
         match self {
-            Mutation::StateLost | Mutation::StatesNotReadBack | Mutation::StateNotMoved => {
-                Checker::State
-            }
+            Mutation::StateLost
+            | Mutation::StatesNotReadBack
+            | Mutation::StateNotMoved
+            | Mutation::StatesNeverOld
+            | Mutation::TouchNotCommitted => Checker::State,
+            Mutation::WatermarksNotCommitted
+            | Mutation::StepBeforeMessages
+            | Mutation::StepLost
+            | Mutation::FrontierTimeNotCommitted
+            | Mutation::FutureBelieved
+            | Mutation::DisorderIgnored
+            | Mutation::HoldIgnored
+            | Mutation::LateTaken
+            | Mutation::LatenessIgnored => Checker::Watermarks,
+            Mutation::TimerNotStored
+            | Mutation::FiredTimerStays
+            | Mutation::FiredTimerGoesLater
+            | Mutation::TimersSwapped
+            | Mutation::TimerEarly
+            | Mutation::HeldTimerFires
+            | Mutation::StepForgotten
+            | Mutation::StepBegunAgain => Checker::Timers,
             Mutation::RowsOfUndecidedEpoch => Checker::Sinks,
             Mutation::ClampDropped
             | Mutation::AlignmentNotCommitted
@@ -148,7 +231,16 @@ impl Mutation {
         let mut no_lanes = Vec::new();
         let lanes = match &mut plan.input {
             InputPlan::Lanes(lanes) => lanes,
-            InputPlan::Source(_) => &mut no_lanes,
+            InputPlan::Source(source) => {
+                match self {
+                    Mutation::FutureBelieved => source.watermarks.future_limit = Duration::MAX,
+                    Mutation::DisorderIgnored => {
+                        source.watermarks.out_of_orderness_bound = Duration::ZERO;
+                    }
+                    _ => {}
+                }
+                &mut no_lanes
+            }
         };
         match self {
             Mutation::InputsNotMerged => {
@@ -189,6 +281,9 @@ impl Mutation {
                 readers.for_each(|partitions| partitions.rotate_left(1));
             }
             Mutation::MapsReversed => plan.maps.reverse(),
+            Mutation::LateTaken => plan.time.late_output = None,
+            Mutation::LatenessIgnored => plan.time.allowed_lateness.clear(),
+            Mutation::StatesNeverOld => plan.time.state_ttls.clear(),
             Mutation::InputSilent => {
                 for map in &mut plan.maps {
                     let fed = map.inputs.iter().filter(|input| input.is_some()).count();
@@ -282,8 +377,54 @@ impl Mutation {
             | Mutation::PartitionsRotated
             | Mutation::MapsReversed
             | Mutation::InputSilent => {}
+            other => other.commit_in_time(&mut commit, kept),
         }
         storage.commit_honestly(lease, commit)
+    }
+}
+
+impl Mutation {
+    /// Makes an epoch what an engine would that is broken in time.
+    fn commit_in_time(self, commit: &mut EpochCommit, kept: &mut Kept) {
+        match self {
+            Mutation::WatermarksNotCommitted => time_mutation::forget_watermarks(commit),
+            Mutation::StepBeforeMessages => time_mutation::put_steps_first(commit),
+            Mutation::StepLost => time_mutation::lose_steps(commit),
+            Mutation::FrontierTimeNotCommitted => {
+                let mut frontiers = commit.frontiers.iter_mut();
+                frontiers.for_each(|frontier| frontier.time = LaneTime::default());
+            }
+            Mutation::HoldIgnored => time_mutation::ignore_holds(commit),
+            Mutation::TimerNotStored => {
+                time_mutation::change_timers(commit, |_, set| *set = PendingTimers::default());
+            }
+            Mutation::FiredTimerStays => {
+                time_mutation::change_timers(commit, |removed, _| {
+                    *removed = PendingTimers::default();
+                });
+            }
+            Mutation::FiredTimerGoesLater => {
+                time_mutation::remove_timers_later(commit, &mut kept.removed_timers);
+            }
+            Mutation::TimersSwapped => time_mutation::swap_timers(commit),
+            Mutation::TimerEarly => time_mutation::change_timers(commit, |_, set| {
+                let mut times = set.trigger_times.iter_mut();
+                times.for_each(|time| *time = time.saturating_sub(EARLY_MS));
+            }),
+            Mutation::HeldTimerFires => {
+                time_mutation::change_timers(commit, |_, set| set.held_in_runs.fill(0));
+            }
+            Mutation::StepForgotten => commit.record.time.fired_up_to = None,
+            Mutation::StepBegunAgain => {
+                let fired_up_to = &mut commit.record.time.fired_up_to;
+                *fired_up_to = fired_up_to.take().map(|_| TimerPlace::default());
+            }
+            Mutation::TouchNotCommitted => {
+                let touched = commit.states.iter_mut().map(|states| &mut states.touched);
+                touched.for_each(|touched| touched.fill(0));
+            }
+            _ => {}
+        }
     }
 }
 
