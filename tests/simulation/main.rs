@@ -29,7 +29,7 @@ mod sequence;
 mod standing;
 mod start;
 mod storage;
-mod time_mutation;
+mod stored;
 mod time_options;
 mod timer_book;
 mod watermarks;
