@@ -8,7 +8,7 @@
 //! - [`guest`]: the sandbox; loads a component, limits it, runs one batch through it.
 //! - [`storage`]: the contract of durable storage, and the implementations that keep it.
 //! - [`source`] and [`sink`]: the two kinds of connector.
-//! - [`worker`]: runs jobs; `worker/job.rs` is the loop where all of the above meet.
+//! - [`worker`]: runs jobs; `worker/job/` is the loop where all of the above meet.
 //! - [`controller`]: brings a pipeline to its target state: partitions, leases, jobs.
 //! - [`cli`]: the command line.
 //! - [`config`], [`clock`], [`telemetry`]: what `main` makes and hands down.

@@ -359,8 +359,8 @@ impl<O, T: Timers> TimerEffect<'_, '_, O, T> {
         self.say(TimeDomain::EventTime, trigger_time.0, None)
     }
 
-    /// Sets the key's system-time timer: it fires that long after the moment at which the host began
-    /// what it commits together, at least a millisecond. It replaces the one that stands.
+    /// Sets the key's system-time timer: it fires that long after the moment at which the host made the
+    /// call, at least a millisecond. It replaces the one that stands.
     ///
     /// # Errors
     ///

@@ -280,15 +280,25 @@ impl<V> TimerWindow<V> {
         self.start = start;
     }
 
-    /// Forgets the start: all timers are in one window.
+    /// Forgets the start: all timers are in one window. Each step begins so, and most steps leave few timers
+    /// before the start: the side with more of them stays as it is.
     fn join(&mut self) {
-        let before = Window::new(self.behind.limit, None);
-        let before = std::mem::replace(&mut self.before, before);
-        let behind = std::mem::replace(&mut self.behind, before);
-        if self.behind.bound().is_none() {
-            self.behind.extend(behind.rows, behind.bound);
-        }
+        let limit = self.behind.limit;
+        let before = std::mem::replace(&mut self.before, Window::new(limit, None));
         self.start = TimerAt::default();
+        if before.bound().is_some() {
+            // Nothing is known from there to the old start.
+            self.behind = before;
+            return;
+        }
+        let mut fewer = before;
+        if fewer.rows.len() > self.behind.rows.len() {
+            std::mem::swap(&mut fewer, &mut self.behind);
+            self.behind.bound = fewer.bound.take();
+        }
+        for (timer, value) in fewer.rows {
+            self.behind.insert(timer, value);
+        }
     }
 
     /// Whether a timer of this place would be here.

@@ -147,9 +147,9 @@ impl ComputationKind {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum TimeDomain {
-    /// Fires when the event watermark passes its trigger time.
+    /// Fires when the event watermark reaches its trigger time.
     EventTime,
-    /// Fires after a delay from the commit.
+    /// Fires after a delay from the moment at which the call was made that set it.
     SystemTime,
 }
 

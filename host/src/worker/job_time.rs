@@ -61,6 +61,22 @@ impl JobTime {
         }
     }
 
+    /// That of a source's partition which stands there.
+    #[cfg(test)]
+    pub(super) fn of_source(
+        options: &crate::types::pipeline::WatermarkOptions,
+        committed: EpochTime,
+    ) -> JobTime {
+        JobTime {
+            generator: Some(WatermarkGenerator::new(options, committed.generator)),
+            is_idle: committed.output.is_idle,
+            is_step_recorded: committed.fired_up_to.is_some(),
+            now: committed,
+            system_step: None,
+            allowed_lateness: Vec::new(),
+        }
+    }
+
     /// As of the last step.
     pub(super) fn now(&self) -> &EpochTime {
         &self.now

@@ -69,20 +69,23 @@ impl SourceTimes {
         }
     }
 
-    /// Whether the partition is more than `bound_ms` ahead of the slowest one that reads: then it is to wait.
-    /// The slowest itself never waits.
-    pub fn is_too_far_ahead(&self, source: &str, index: usize, bound_ms: Timestamp) -> bool {
+    /// The slowest of the others that read, and what it does, if the partition is more than `bound_ms` ahead of
+    /// it: then it is to wait. The slowest itself never waits.
+    pub fn held_back_by(
+        &self,
+        source: &str,
+        index: usize,
+        bound_ms: Timestamp,
+    ) -> Option<(usize, Activity)> {
         let sources = self.sources();
-        let Some(partitions) = sources.get(source) else {
-            return false;
-        };
-        let others = partitions.iter().filter(|(other, _)| **other != index);
-        let holds = |time: &PartitionTime| {
-            matches!(time.activity, Activity::Reading | Activity::Quiet).then_some(time.watermark)
-        };
-        let slowest = others.filter_map(|(_, time)| holds(time)).min();
-        let own = partitions.get(&index).map_or(0, |time| time.watermark);
-        slowest.is_some_and(|slowest| own > slowest.saturating_add(bound_ms))
+        let partitions = sources.get(source)?;
+        let own = partitions.get(&index)?.watermark;
+        let (slowest, time) = (partitions.iter())
+            .filter(|(other, _)| **other != index)
+            .filter(|(_, time)| matches!(time.activity, Activity::Reading | Activity::Quiet))
+            .min_by_key(|(_, time)| time.watermark)?;
+        let is_too_far_ahead = own > time.watermark.saturating_add(bound_ms);
+        is_too_far_ahead.then_some((*slowest, time.activity))
     }
 
     /// Leaves a quiet partition out, if no more than `max_ratio` of those that are not at their end are left
@@ -168,14 +171,16 @@ mod tests {
     fn t1_a_partition_waits_for_the_slowest_one_that_reads() {
         use Activity::{Ended, Idle, Quiet, Reading, Waiting};
         let with = |slow| times(&[(Reading, 100), (slow, 10), (Reading, 60)]);
-        assert!(with(Reading).is_too_far_ahead("s", 0, 89));
-        assert!(!with(Reading).is_too_far_ahead("s", 0, 90));
-        assert!(with(Quiet).is_too_far_ahead("s", 0, 89), "records may come");
+        let held_back_by = |slow, index, bound| with(slow).held_back_by("s", index, bound);
+        assert_eq!(held_back_by(Reading, 0, 89), Some((1, Reading)));
+        assert_eq!(held_back_by(Reading, 0, 90), None);
+        let may_come = Some((1, Quiet));
+        assert_eq!(held_back_by(Quiet, 0, 89), may_come, "records may come");
         for left_out in [Idle, Ended, Waiting] {
-            assert!(!with(left_out).is_too_far_ahead("s", 0, 40), "{left_out:?}");
-            assert!(with(left_out).is_too_far_ahead("s", 0, 39), "{left_out:?}");
+            assert_eq!(held_back_by(left_out, 0, 40), None, "{left_out:?}");
+            assert_eq!(held_back_by(left_out, 0, 39), Some((2, Reading)));
         }
-        assert!(!with(Reading).is_too_far_ahead("s", 1, 0), "the slowest");
+        assert_eq!(held_back_by(Reading, 1, 0), None, "the slowest");
     }
 
     #[test]
@@ -210,7 +215,7 @@ mod tests {
                 watermark: 10,
             };
             times.set("s", 1, time);
-            times.is_too_far_ahead("s", 0, 50)
+            times.held_back_by("s", 0, 50).is_some()
         };
         assert!(!say(2, Ended));
         assert!(!say(1, Reading), "it was replaced");

@@ -19,6 +19,13 @@ pub enum Stall {
         /// What it is: "tuesday.csv of source departures".
         partition: String,
     },
+    /// A partition is a drift bound ahead of one that has no records, and reads no further.
+    Drift {
+        /// The source.
+        source: String,
+        /// The index of the partition that it waits for.
+        slowest: usize,
+    },
 }
 
 impl fmt::Display for Stall {
@@ -33,6 +40,12 @@ impl fmt::Display for Stall {
                 write!(
                     formatter,
                     "source {source}: {quiet} of {partitions} partitions idle, max_ratio leaves out {allowed}"
+                )
+            }
+            Stall::Drift { source, slowest } => {
+                write!(
+                    formatter,
+                    "drift_bound ahead of partition {slowest} of source {source}, which has no records"
                 )
             }
             Stall::NotBegun { partition } => {

@@ -4,6 +4,9 @@
 //! **Invariant:** the failure that a chain reports is that of the first item of the job's input that
 //! leads to one, and there of the first computation, as if the input had come item by item.
 
+mod keyed;
+mod node;
+
 use crate::engine::call::{map_batches, transform_batch};
 use crate::engine::epoch::{BatchRoom, OpenEpoch};
 use crate::engine::firing::before_new_timers;
@@ -11,25 +14,24 @@ use crate::engine::hot_keys::{HotKey, HotKeys};
 use crate::engine::state::{BatchSlots, StateCache};
 use crate::engine::stream::{CallItems, InputMessages, StreamMessages, distribute, merge_by_root};
 use crate::engine::timer_window::WindowLimit;
-use crate::guest::{Call, Computation, GuestError};
-use crate::storage::{Storage, StorageError, rows};
-use crate::types::batch::{Batch, Effects, LogLevel, TimerColumns, Timestamp};
+use crate::guest::GuestError;
+use crate::storage::{Storage, StorageError};
+use crate::types::batch::{Batch, Timestamp};
 use crate::types::epoch::{EpochTime, StateAges};
 use crate::types::ids::PartitionId;
 use crate::types::pipeline::EpochLimits;
 use crate::types::timer::{TimerChanges, TimerPlace, TimerSetting, TimerStep};
-use crate::worker::cut_audit::CutAudit;
 use crate::worker::plan::{NodePlan, StreamPlan, TimePlan};
 use crate::worker::sweep::StateSweep;
 use crate::worker::timers::{DueLimit, DueTimers, Timers, TimersError};
+
+use keyed::{CallEffects, KeyedNode, first_timers, load_states};
+use node::Node;
 
 /// How many bytes of keys and payloads one batch of a job's input may lead to inside its chain,
 /// all computations together. Each call is bounded by itself; a chain of maps that each multiply
 /// what they get is bounded here.
 pub const CHAIN_BYTES_MAX: usize = 1 << 30;
-
-/// About what a timer that is set or cancelled adds to an epoch beside its key, in bytes.
-const TIMER_BYTES: usize = 64;
 
 /// The computations of a job.
 pub struct ChainNodes {
@@ -56,19 +58,6 @@ pub struct Chain {
     streams: Vec<StreamMessages>,
     /// Places of the streams that anything outside the chain takes.
     leaving: Vec<usize>,
-}
-
-/// A transform with what it keeps for each key.
-struct KeyedNode {
-    node: Node,
-    states: StateCache,
-    timers: Timers,
-}
-
-/// A computation in the chain.
-struct Node {
-    plan: NodePlan,
-    audit: Option<CutAudit>,
 }
 
 /// A computation failed on some item of the job's input.
@@ -537,206 +526,5 @@ impl Chain {
             }
         }
         Ok(None)
-    }
-}
-
-/// What a call of the transform was made with, and what it wants done.
-struct CallEffects<'a> {
-    batch: &'a Batch,
-    items: &'a CallItems,
-    slots: &'a BatchSlots,
-    effects: &'a Effects,
-}
-
-impl CallEffects<'_> {
-    fn distribute(&self, node: &Node, streams: &mut [StreamMessages]) {
-        distribute(
-            &self.effects.outputs,
-            self.items,
-            &node.plan.outputs,
-            streams,
-        );
-    }
-}
-
-impl KeyedNode {
-    /// Takes over the states and timers that a call wants changed.
-    fn apply(
-        &mut self,
-        call: &CallEffects<'_>,
-        setting: TimerSetting,
-        epoch: &mut OpenEpoch,
-        storage: &dyn Storage,
-    ) -> Result<(), StorageError> {
-        let effects = call.effects;
-        self.states.apply(call.slots, &effects.states);
-        self.timers.apply(
-            &call.batch.keys,
-            effects,
-            setting.now,
-            setting.at_end,
-            storage,
-        )?;
-        let state_bytes = effects.states.iter().map(|state| state.values.bytes.len());
-        let timers = [&effects.set_timers, &effects.cancel_timers];
-        let timer_bytes = timers.map(|timers| timers.streams.len() * TIMER_BYTES);
-        epoch.add_output_bytes(state_bytes.sum::<usize>() + timer_bytes.iter().sum::<usize>());
-        Ok(())
-    }
-}
-
-impl Node {
-    fn new(plan: NodePlan) -> Node {
-        Node {
-            audit: CutAudit::of(&plan.computation),
-            plan,
-        }
-    }
-
-    /// Calls the guest, audits what it returned, counts what it used, hands its log lines on.
-    fn call(
-        &mut self,
-        batch: &Batch,
-        items: &CallItems,
-        epoch: &mut OpenEpoch,
-    ) -> Result<Effects, Box<ChainFailure>> {
-        let answer = self.plan.computation.process(batch).and_then(|call| {
-            let cut = self
-                .audit
-                .as_mut()
-                .and_then(|audit| audit.next_cut(batch.item_count()));
-            match cut {
-                Some(at) => audit_cut(&self.plan.computation, batch, &call, at).map(|()| call),
-                None => Ok(call),
-            }
-        });
-        match answer {
-            Ok(call) => {
-                epoch.add_call(call.fuel);
-                log_call(&self.plan.name, &call);
-                Ok(call.effects)
-            }
-            Err(error) => Err(Box::new(ChainFailure {
-                computation: self.plan.name.clone(),
-                items: failed_items(&error, items),
-                error,
-            })),
-        }
-    }
-
-    /// After a failed call: where it is the verdict on an item, leaves in the streams what the items
-    /// before that one led to, if computations follow.
-    ///
-    /// # Errors
-    ///
-    /// A failure that is not on one item, so that nothing can come before it.
-    fn fail(
-        &mut self,
-        failure: Box<ChainFailure>,
-        batch: &Batch,
-        items: &CallItems,
-        followed: bool,
-        streams: &mut [StreamMessages],
-    ) -> Result<Option<Box<ChainFailure>>, ChainError> {
-        let Some(item) = failure.error.item() else {
-            return Err(ChainError::Guest(failure));
-        };
-        if followed && item > 0 {
-            let computation = &mut self.plan.computation;
-            let before = computation.items_before(batch, item);
-            // They have passed before, so another failure would tell of the machine.
-            if let Ok(call) = computation.process(&before) {
-                distribute(&call.effects.outputs, items, &self.plan.outputs, streams);
-            }
-        }
-        for stream in streams {
-            stream.keep_before(failure.items.start);
-        }
-        Ok(Some(failure))
-    }
-}
-
-/// A batch of the first `count` of some due timers.
-fn first_timers(due: &DueTimers, count: usize) -> Batch {
-    let DueTimers { keys, columns, .. } = due;
-    Batch {
-        keys: keys.iter().take(count).collect(),
-        timers: TimerColumns {
-            streams: columns.streams[..count].to_vec(),
-            keys: columns.keys[..count].to_vec(),
-            trigger_times: columns.trigger_times[..count].to_vec(),
-            event_times: columns.event_times[..count].to_vec(),
-        },
-        ..Batch::default()
-    }
-}
-
-/// Runs a batch again under another cut. An audit that proves nothing fails nothing.
-fn audit_cut(
-    computation: &Computation,
-    batch: &Batch,
-    call: &Call,
-    at: usize,
-) -> Result<(), GuestError> {
-    match computation.verify_cut(batch, &call.effects, at) {
-        Err(error) if !matches!(error, GuestError::DependsOnCut { .. }) => {
-            tracing::warn!(%error, "cut audit given up");
-            Ok(())
-        }
-        proof => proof,
-    }
-}
-
-/// Finds the states of the batch's keys, and reads those that are not in memory yet.
-fn load_states(
-    states: &mut StateCache,
-    batch: &Batch,
-    storage: &dyn Storage,
-    partition: PartitionId,
-) -> Result<BatchSlots, StorageError> {
-    let mut slots = states.find(&batch.keys);
-    let missing: Vec<usize> = slots.missing().collect();
-    if missing.is_empty() {
-        return Ok(slots);
-    }
-    let keys: Vec<&[u8]> = missing.iter().map(|index| batch.keys.get(*index)).collect();
-    let mut found = vec![Vec::with_capacity(states.names().len()); keys.len()];
-    for name in states.names() {
-        let values = rows::read_states(storage, partition, name, &keys)?;
-        for (of_key, value) in found.iter_mut().zip(values) {
-            of_key.push(value);
-        }
-    }
-    for ((index, key), values) in missing.into_iter().zip(keys).zip(found) {
-        states.insert(&mut slots, index, key, values);
-    }
-    Ok(slots)
-}
-
-/// Which items of the job's input a failed call speaks of: the one that the verdict is on, or
-/// all.
-fn failed_items(error: &GuestError, items: &CallItems) -> std::ops::Range<u32> {
-    let first = items.roots.first().copied().unwrap_or(0);
-    let last = items.roots.last().copied().unwrap_or(0);
-    error
-        .item()
-        .and_then(|item| items.roots.get(item as usize).copied())
-        .map_or(first..last + 1, |root| root..root + 1)
-}
-
-fn log_call(computation: &str, call: &Call) {
-    for line in &call.effects.logs {
-        let text = line.text.as_str();
-        match line.level {
-            LogLevel::Debug => tracing::debug!(target: "guest", computation, text, "guest logged"),
-            LogLevel::Info => tracing::info!(target: "guest", computation, text, "guest logged"),
-            LogLevel::Warn => tracing::warn!(target: "guest", computation, text, "guest logged"),
-            LogLevel::Error => tracing::error!(target: "guest", computation, text, "guest logged"),
-        }
-    }
-    for (stream, text) in [("stdout", &call.stdout), ("stderr", &call.stderr)] {
-        if !text.is_empty() {
-            tracing::info!(target: "guest", computation, stream, text, "guest printed");
-        }
     }
 }

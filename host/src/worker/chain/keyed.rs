@@ -1,0 +1,108 @@
+//! A transform with what it keeps for each key, and the effects of its calls on that.
+
+use crate::engine::epoch::OpenEpoch;
+use crate::engine::state::{BatchSlots, StateCache};
+use crate::engine::stream::{CallItems, StreamMessages, distribute};
+use crate::storage::{Storage, StorageError, rows};
+use crate::types::batch::{Batch, Effects, TimerColumns};
+use crate::types::ids::PartitionId;
+use crate::types::timer::TimerSetting;
+use crate::worker::timers::{DueTimers, Timers};
+
+use super::node::Node;
+
+/// About what a timer that is set or cancelled adds to an epoch beside its key, in bytes.
+const TIMER_BYTES: usize = 64;
+
+/// A transform with what it keeps for each key.
+pub(super) struct KeyedNode {
+    pub(super) node: Node,
+    pub(super) states: StateCache,
+    pub(super) timers: Timers,
+}
+
+/// What a call of the transform was made with, and what it wants done.
+pub(super) struct CallEffects<'a> {
+    pub(super) batch: &'a Batch,
+    pub(super) items: &'a CallItems,
+    pub(super) slots: &'a BatchSlots,
+    pub(super) effects: &'a Effects,
+}
+
+impl CallEffects<'_> {
+    pub(super) fn distribute(&self, node: &Node, streams: &mut [StreamMessages]) {
+        distribute(
+            &self.effects.outputs,
+            self.items,
+            &node.plan.outputs,
+            streams,
+        );
+    }
+}
+
+impl KeyedNode {
+    /// Takes over the states and timers that a call wants changed.
+    pub(super) fn apply(
+        &mut self,
+        call: &CallEffects<'_>,
+        setting: TimerSetting,
+        epoch: &mut OpenEpoch,
+        storage: &dyn Storage,
+    ) -> Result<(), StorageError> {
+        let effects = call.effects;
+        self.states.apply(call.slots, &effects.states);
+        self.timers.apply(
+            &call.batch.keys,
+            effects,
+            setting.now,
+            setting.at_end,
+            storage,
+        )?;
+        let state_bytes = effects.states.iter().map(|state| state.values.bytes.len());
+        let timers = [&effects.set_timers, &effects.cancel_timers];
+        let timer_bytes = timers.map(|timers| timers.streams.len() * TIMER_BYTES);
+        epoch.add_output_bytes(state_bytes.sum::<usize>() + timer_bytes.iter().sum::<usize>());
+        Ok(())
+    }
+}
+
+/// A batch of the first `count` of some due timers.
+pub(super) fn first_timers(due: &DueTimers, count: usize) -> Batch {
+    let DueTimers { keys, columns, .. } = due;
+    Batch {
+        keys: keys.iter().take(count).collect(),
+        timers: TimerColumns {
+            streams: columns.streams[..count].to_vec(),
+            keys: columns.keys[..count].to_vec(),
+            trigger_times: columns.trigger_times[..count].to_vec(),
+            event_times: columns.event_times[..count].to_vec(),
+        },
+        ..Batch::default()
+    }
+}
+
+/// Finds the states of the batch's keys, and reads those that are not in memory yet.
+pub(super) fn load_states(
+    states: &mut StateCache,
+    batch: &Batch,
+    storage: &dyn Storage,
+    partition: PartitionId,
+) -> Result<BatchSlots, StorageError> {
+    let mut slots = states.find(&batch.keys);
+    let missing: Vec<usize> = slots.missing().collect();
+    if missing.is_empty() {
+        return Ok(slots);
+    }
+    let keys: Vec<&[u8]> = missing.iter().map(|index| batch.keys.get(*index)).collect();
+    let mut found = vec![Vec::with_capacity(states.names().len()); keys.len()];
+    for name in states.names() {
+        let values = rows::read_states(storage, partition, name, &keys)?;
+        for (of_key, value) in found.iter_mut().zip(values) {
+            of_key.push(value);
+        }
+    }
+    for ((index, key), values) in missing.into_iter().zip(keys).zip(found) {
+        states.insert(&mut slots, index, key, values);
+    }
+    Ok(slots)
+}

@@ -1,0 +1,259 @@
+//! What a job does with the items of its input: records and messages in batches, watermark steps, due timers;
+//! and where what follows from them goes.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::engine::epoch::{BatchRoom, MessageName, OpenEpoch};
+use crate::engine::stream::InputMessages;
+use crate::engine::watermark::InputWatermarks;
+use crate::sink::{SinkError, SinkMessage};
+use crate::types::ids::{EpochId, PartitionId};
+use crate::types::key::key_hash;
+use crate::types::timer::{TimerPlace, TimerSetting, TimerStep};
+use crate::types::timestamp_runs::TimestampRuns;
+use crate::worker::chain::ChainError;
+use crate::worker::error::JobError;
+use crate::worker::input::{InputItems, ItemLocation};
+use crate::worker::source_times::Activity;
+
+use super::{Job, JobInput};
+
+impl Job {
+    /// What comes next in the job's one sequence of input.
+    pub(super) fn next_items(&mut self, room: BatchRoom) -> Result<InputItems, JobError> {
+        match &mut self.input {
+            // What comes behind the end that readers were told of is the next run's.
+            JobInput::Source(_) if self.time.is_at_end() => Ok(InputItems::Nothing),
+            JobInput::Source(source) => {
+                let room = room.at_most_rows(self.time.records_left());
+                let records = source.next(room);
+                self.source_error = None;
+                Ok(match records {
+                    Ok(records) if records.is_empty() && source.is_ended() => {
+                        InputItems::Step(InputWatermarks::at_end(1))
+                    }
+                    Ok(records) if records.is_empty() => InputItems::Nothing,
+                    Ok(records) => InputItems::Messages(records),
+                    Err(error) => {
+                        self.source_error = Some(error);
+                        InputItems::Nothing
+                    }
+                })
+            }
+            JobInput::Lanes(lanes) => {
+                let room = room.at_most_rows(self.chain.suggested_rows());
+                Ok(lanes.next(room, &*self.storage, &self.board)?)
+            }
+        }
+    }
+
+    /// Takes a watermark step.
+    pub(super) fn take_step(&mut self, epoch: &mut OpenEpoch, watermarks: &InputWatermarks) {
+        epoch.add_step(watermarks.of_inputs());
+        self.time.take_step(watermarks);
+        self.chain.set_time(self.time.now());
+    }
+
+    /// If the host's clock has come to the first system-time timer, that is a step too. Not at the end of the
+    /// input: readers may be gone by then, so what is not due waits for the next run.
+    pub(super) fn begin_system_step(&mut self) -> Result<(), JobError> {
+        let next = self.chain.next_system_timer(&*self.storage)?;
+        self.system_timer_in = None;
+        if let Some(next) = next
+            && !self.time.is_at_end()
+        {
+            let now = self.clock.now();
+            match next.checked_sub(now) {
+                Some(left) if left > 0 => self.system_timer_in = Some(Duration::from_millis(left)),
+                _ => self.time.begin_system_step(now),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fires the next due timers of a step. Once there is none, tells readers how far the job is, and
+    /// answers no.
+    pub(super) fn fire_timers(
+        &mut self,
+        epoch: &mut OpenEpoch,
+        room: BatchRoom,
+        step: &TimerStep,
+    ) -> Result<bool, JobError> {
+        let room = room.at_most_rows(self.chain.suggested_rows());
+        let due = self.chain.due_timers(step, room, &*self.storage)?;
+        let Some(due) = due else {
+            let hold = self.chain.timers_hold_at(&*self.storage)?;
+            if let Some(time) = self.time.end_step(hold) {
+                epoch.send_step(time);
+            }
+            return Ok(false);
+        };
+        let partition = self.lease.partition;
+        let setting = self.timer_setting();
+        let fired = self
+            .chain
+            .fire(&due, step, setting, epoch, &*self.storage)
+            .map_err(|error| {
+                let locate = |items: &Range<u32>| {
+                    let TimerPlace {
+                        trigger_time,
+                        stream,
+                        key,
+                    } = self.chain.place_of_timer(&due, items.start as usize);
+                    ItemLocation::Timer {
+                        stream,
+                        key,
+                        trigger_time,
+                    }
+                };
+                chain_failed(error, partition, epoch.id(), locate)
+            })?;
+        let last = self.chain.place_of_timer(&due, fired - 1);
+        self.time.fired(step, fired, last);
+        let mut times = TimestampRuns::default();
+        times.push_many(setting.now, fired);
+        self.route(epoch, &times)?;
+        Ok(true)
+    }
+
+    /// What timers that are set now are set by.
+    pub(super) fn timer_setting(&self) -> TimerSetting {
+        TimerSetting {
+            now: self.clock.now(),
+            run: self.time.now().run,
+            at_end: self.time.is_at_end(),
+        }
+    }
+
+    /// Runs one batch through the chain and routes what leaves it.
+    pub(super) fn run_batch(
+        &mut self,
+        epoch: &mut OpenEpoch,
+        input: InputMessages,
+    ) -> Result<(), JobError> {
+        epoch.add_input(&input);
+        let partition = self.lease.partition;
+        let (times, count) = (self.times_of(&input), input.len());
+        let late = self.time.late_items(&input);
+        let setting = self.timer_setting();
+        self.chain
+            .run(input, &late, setting, epoch, &*self.storage)
+            .map_err(|error| {
+                let locate = |items: &Range<u32>| locate(&self.input, items);
+                chain_failed(error, partition, epoch.id(), locate)
+            })?;
+        if self.pace.is_some()
+            && let Some(time) = self.time.set_idle(false)
+        {
+            epoch.send_step(time);
+        }
+        self.route(epoch, &times)?;
+        if let Some(time) = self.time.count_records(count) {
+            epoch.send_step(time);
+        }
+        if let Some(pace) = &mut self.pace
+            && pace.tell(Activity::Reading, &self.time, &self.board)
+        {
+            self.tell_stall(None);
+        }
+        Ok(())
+    }
+
+    /// Names the messages that the last batch led to and puts them into lanes and sinks. `times` has the
+    /// write or creation time of what follows from each item.
+    pub(super) fn route(
+        &mut self,
+        epoch: &mut OpenEpoch,
+        times: &TimestampRuns,
+    ) -> Result<(), JobError> {
+        let mut sink_error = None;
+        self.chain.visit_leaving(|place, at| {
+            let (stream, messages) = (&self.streams[place], self.chain.stream(place));
+            let index = epoch.next_index();
+            let time = times.get(messages.roots[at] as usize);
+            self.time.observe(messages.event_times[at], time);
+            let alignment = epoch.align(time);
+            if self.output.is_read(place) {
+                let name = MessageName {
+                    index,
+                    key_hash: key_hash(messages.keys.get(at)),
+                    alignment,
+                };
+                for lane in self.output.route(place, name.key_hash) {
+                    epoch.send(lane, name, messages, at);
+                }
+            }
+            for sink in &stream.sinks {
+                self.sink_rows += 1;
+                epoch.add_output_bytes(messages.payloads.get(at).len());
+                let message = SinkMessage {
+                    stream: &stream.name,
+                    index,
+                    payload: messages.payloads.get(at),
+                };
+                if let Err(error) = self.sinks[*sink].sink.add(message) {
+                    sink_error.get_or_insert((*sink, error));
+                }
+            }
+        });
+        match sink_error {
+            Some((sink, error)) => Err(self.sink_failed(sink, error)),
+            None => Ok(()),
+        }
+    }
+
+    /// When the items of a batch were written, for records of a source, or else the moment at which
+    /// what follows from them is created.
+    pub(super) fn times_of(&self, input: &InputMessages) -> TimestampRuns {
+        match &self.input {
+            JobInput::Source(source) => source.write_times().clone(),
+            JobInput::Lanes(_) => {
+                let mut times = TimestampRuns::default();
+                times.push_many(self.clock.now(), input.len());
+                times
+            }
+        }
+    }
+
+    pub(super) fn sink_failed(&self, place: usize, error: SinkError) -> JobError {
+        JobError::Sink {
+            sink: self.sinks[place].name.clone(),
+            source: error,
+        }
+    }
+}
+
+fn chain_failed(
+    error: ChainError,
+    partition: PartitionId,
+    epoch: EpochId,
+    locate: impl Fn(&Range<u32>) -> ItemLocation,
+) -> JobError {
+    match error {
+        ChainError::Storage(error) => JobError::Storage(error),
+        ChainError::TooMuch {
+            computation,
+            size_bytes,
+        } => JobError::ChainTooLarge {
+            computation,
+            partition,
+            epoch,
+            size_bytes,
+        },
+        ChainError::Guest(failure) => JobError::Guest {
+            computation: failure.computation,
+            partition,
+            epoch,
+            location: locate(&failure.items),
+            source: Box::new(failure.error),
+        },
+    }
+}
+
+fn locate(input: &JobInput, items: &Range<u32>) -> ItemLocation {
+    match input {
+        JobInput::Source(source) => source.locate(items),
+        JobInput::Lanes(lanes) => lanes.locate(items),
+    }
+}
