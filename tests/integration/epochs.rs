@@ -185,6 +185,7 @@ impl Jobs {
             memory: JobMemory::default(),
             input: InputPlan::Source(SourcePlan {
                 watermarks: WatermarkOptions::default(),
+                reads_on: false,
                 described: "source records".to_owned(),
                 source: source.expect("the source opens"),
                 turn: None,

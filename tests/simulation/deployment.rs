@@ -286,6 +286,7 @@ impl Deployment {
                     }),
                     source: Box::new(opened),
                     watermarks: parts.graph.watermarks[source],
+                    reads_on: false,
                 };
                 (InputPlan::Source(plan), None, TimePlan::default())
             }

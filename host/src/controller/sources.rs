@@ -40,6 +40,11 @@ pub fn open_sources(
 ) -> Result<(OpenSources, Vec<Change>), PlacementError> {
     let mut sources = OpenSources::default();
     let mut changes = Vec::new();
+    let is_followed = |connector: &SourceConnector| match connector {
+        SourceConnector::File(options) => options.follow,
+    };
+    let all = pipeline.sources.values();
+    let reads_on = (all.flat_map(|options| &options.partitions)).any(is_followed);
     for (name, options) in &pipeline.sources {
         let mut plans = Vec::with_capacity(options.partitions.len());
         let numbers = registration.source(name);
@@ -54,7 +59,8 @@ pub fn open_sources(
                 }
                 opened => opened?,
             };
-            plans.push(Some(plan(name, options, index, connector, source)));
+            let plan = plan(name, options, index, connector, source);
+            plans.push(Some(SourcePlan { reads_on, ..plan }));
         }
         sources.sources.insert(name.clone(), plans);
     }
@@ -82,6 +88,7 @@ fn plan(
             source,
             turn: None,
             watermarks: options.watermarks,
+            reads_on: false,
         };
     }
     let turn = SourceTurn {
@@ -95,5 +102,6 @@ fn plan(
         source: Box::new(ParkedSource::new(connector, &*source)),
         turn: Some(turn),
         watermarks: options.watermarks,
+        reads_on: false,
     }
 }

@@ -20,7 +20,9 @@ impl InputWatermarks {
         is_idle: bool,
         inputs: usize,
     ) -> InputWatermarks {
-        of_inputs.resize(inputs, 0);
+        // No watermark falls because a computation has one input more than before.
+        let least = of_inputs.iter().copied().min().unwrap_or(0);
+        of_inputs.resize(inputs, least);
         InputWatermarks { of_inputs, is_idle }
     }
 
@@ -131,6 +133,13 @@ mod tests {
         assert_eq!(merged(&[0], &[(0, at(7)), (0, at(5))]), Some(vec![5]));
         assert_eq!(merged(&[0, 0], &[(0, at(7)), (1, at(5))]), Some(vec![7, 5]));
         assert_eq!(merged(&[0], &[(0, at(7)), (0, at(0))]), None);
+    }
+
+    #[test]
+    fn t1_an_input_that_is_new_lets_the_least_watermark_stand() {
+        let restored = InputWatermarks::restored(vec![9, 7], false, 3);
+        assert_eq!(restored.of_inputs(), [9, 7, 7]);
+        assert_eq!(InputWatermarks::restored(Vec::new(), false, 2).least(), 0);
     }
 
     #[test]

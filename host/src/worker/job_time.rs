@@ -8,10 +8,10 @@ use crate::engine::generator::WatermarkGenerator;
 use crate::engine::stream::InputMessages;
 use crate::engine::watermark::InputWatermarks;
 use crate::types::batch::{TimeDomain, Timestamp};
-use crate::types::epoch::{EpochTime, StateAges};
+use crate::types::epoch::{EpochRecord, EpochTime, StateAges};
 use crate::types::timer::{TimerPlace, TimerStep};
 use crate::types::watermark::{END_OF_TIME, LaneTime};
-use crate::worker::plan::{InputPlan, JobPlan};
+use crate::worker::plan::{InputPlan, JobPlan, SourcePlan};
 
 /// The time of one job.
 pub(super) struct JobTime {
@@ -32,8 +32,17 @@ pub(super) struct JobTime {
 
 impl JobTime {
     /// Goes on from the record of the partition's last epoch. In a new run watermarks begin again.
-    pub(super) fn open(plan: &JobPlan, committed: Option<EpochTime>) -> JobTime {
-        let committed = committed.unwrap_or_default();
+    pub(super) fn open(plan: &JobPlan, record: Option<EpochRecord>) -> JobTime {
+        let record = record.unwrap_or_default();
+        let mut committed = record.time;
+        if let InputPlan::Source(SourcePlan { reads_on: true, .. }) = plan.input {
+            committed.input_watermarks.clear();
+        }
+        if record.deployment != plan.deployment {
+            // Its inputs may be others now, or stand in another order.
+            let least = committed.input_watermarks.iter().copied().min();
+            committed.input_watermarks.fill(least.unwrap_or(0));
+        }
         let mut now = match committed.run == plan.run {
             true => committed,
             false => EpochTime {

@@ -130,6 +130,9 @@ pub struct SourcePlan {
     pub turn: Option<SourceTurn>,
     /// How its watermarks are made.
     pub watermarks: WatermarkOptions,
+    /// Whether the run has a source that never ends, so that there will be no next one: what is found behind an end
+    /// that readers were told of is read in this run.
+    pub reads_on: bool,
 }
 
 /// A lane to read.

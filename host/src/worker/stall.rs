@@ -72,12 +72,17 @@ mod tests {
         let not_begun = Stall::NotBegun {
             partition: "tuesday.csv of source departures".to_owned(),
         };
-        let shown = [idle, not_begun].map(|stall| stall.to_string());
+        let drift = Stall::Drift {
+            source: "departures".to_owned(),
+            slowest: 2,
+        };
+        let shown = [idle, not_begun, drift].map(|stall| stall.to_string());
         assert_eq!(
             shown,
             [
                 "source departures: 3 of 4 partitions idle, max_ratio leaves out 1",
                 "waits for tuesday.csv of source departures, which is not begun",
+                "drift_bound ahead of partition 2 of source departures, which has no records",
             ]
         );
     }

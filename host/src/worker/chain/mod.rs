@@ -49,6 +49,9 @@ pub struct Chain {
     watermarks: Vec<Timestamp>,
     /// The stream that late messages go to instead of the transform.
     late_output: Option<usize>,
+    /// How many timers are tried in one call: few where handlers set timers that come in between, as such a
+    /// call is made again without those behind them.
+    fire_at_most: usize,
     sweep: StateSweep,
     /// The keys of the transform's input.
     hot_keys: HotKeys,
@@ -134,6 +137,7 @@ impl Chain {
             sweep: StateSweep::default(),
             watermarks: Vec::new(),
             late_output: time.late_output,
+            fire_at_most: usize::MAX,
             hot_keys: HotKeys::default(),
             maps: maps.into_iter().map(Node::new).collect(),
             limits,
@@ -232,7 +236,7 @@ impl Chain {
             return Ok(None);
         };
         let limit = DueLimit {
-            rows: room.rows,
+            rows: room.rows.min(self.fire_at_most),
             bytes: room.bytes,
         };
         let due =
@@ -293,7 +297,11 @@ impl Chain {
             };
             if fire < count {
                 count = fire;
+                self.fire_at_most = 2 * count;
                 continue;
+            }
+            if count == due.len() {
+                self.fire_at_most = self.fire_at_most.saturating_mul(2);
             }
             epoch.add_timers(&batch);
             keyed.timers.fire(due, count);

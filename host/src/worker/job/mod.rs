@@ -119,7 +119,7 @@ impl Job {
         tracing::debug!(job = plan.name, head = %head.epoch, "job opened");
         let job = JobIdentity::of(&plan);
         let alignment = record.as_ref().map_or(0, |record| record.alignment);
-        let time = JobTime::open(&plan, record.map(|record| record.time));
+        let time = JobTime::open(&plan, record);
         let (mut turn, mut pace) = (None, None);
         let input = match plan.input {
             InputPlan::Source(source) => {
