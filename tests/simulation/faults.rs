@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tidelock::storage::memory::{CommitFault, FaultPlan};
+use tidelock::types::epoch::EpochRecord;
 
 use crate::random::Random;
 
@@ -49,11 +50,25 @@ pub(crate) enum Fault {
     Repartitioned,
     /// A writer stood before a full lane whose reader got no turn.
     WriterStopped,
+    /// A source brought nothing for a while.
+    SourceQuiet,
+    /// A partition was left out of its readers' watermarks.
+    PartitionIdle,
+    /// An event time was too far in the future to be believed.
+    FutureTime,
+    /// A message was late.
+    MessageLate,
+    /// A timer fired.
+    TimerFired,
+    /// An epoch ended in the middle of a step.
+    StepCut,
+    /// A run was over and nobody wrote that down.
+    EndUnrecorded,
 }
 
 impl Fault {
     /// All kinds.
-    pub(crate) const ALL: [Fault; 18] = [
+    pub(crate) const ALL: [Fault; 25] = [
         Fault::EpochRefused,
         Fault::AnswerLostDecided,
         Fault::AnswerLostUndecided,
@@ -72,6 +87,13 @@ impl Fault {
         Fault::MoveInterrupted,
         Fault::Repartitioned,
         Fault::WriterStopped,
+        Fault::SourceQuiet,
+        Fault::PartitionIdle,
+        Fault::FutureTime,
+        Fault::MessageLate,
+        Fault::TimerFired,
+        Fault::StepCut,
+        Fault::EndUnrecorded,
     ];
 }
 
@@ -83,6 +105,25 @@ impl FaultCounts {
     /// One more.
     pub(crate) fn add(&mut self, fault: Fault) {
         *self.0.entry(fault).or_default() += 1;
+    }
+
+    /// What an epoch says of time.
+    pub(crate) fn add_epoch(&mut self, record: &EpochRecord) {
+        let time = &record.time;
+        let is_cut = time
+            .fired_up_to
+            .as_ref()
+            .is_some_and(|at| at.trigger_time > 0);
+        let counts = [
+            (Fault::PartitionIdle, u64::from(time.output.is_idle)),
+            (Fault::FutureTime, time.future_count),
+            (Fault::MessageLate, time.late_count),
+            (Fault::TimerFired, time.fired_count),
+            (Fault::StepCut, u64::from(is_cut)),
+        ];
+        for (fault, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+            *self.0.entry(fault).or_default() += count;
+        }
     }
 
     /// How often the fault happened.

@@ -29,6 +29,7 @@ mod sequence;
 mod standing;
 mod start;
 mod storage;
+mod stored;
 mod time_options;
 mod timer_book;
 mod watermarks;

@@ -2,21 +2,19 @@
 //! a sound job commits and commit what a broken one would; others take a sound plan of a job and make
 //! it what a broken placement would.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+mod commit;
+mod time;
+
 use std::time::Duration;
 
-use tidelock::storage::{CommitOutcome, Refusal, Storage, StorageError, keys, leases};
-use tidelock::types::batch::Timestamp;
-use tidelock::types::epoch::{EpochCommit, LaneTrim, SinkAppend};
-use tidelock::types::ids::{EpochId, LaneId, PartitionId};
-use tidelock::types::lease::Lease;
+use tidelock::storage::keys;
+use tidelock::types::ids::EpochId;
 use tidelock::types::pipeline::LaneLimits;
 use tidelock::worker::plan::{InputPlan, JobPlan};
 
 use crate::checkers::Checker;
-use crate::record_source::{number_of, part_of, write_time};
-use crate::storage::SimulatedStorage;
+
+pub(crate) use commit::Kept;
 
 /// What is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,18 +69,49 @@ pub(crate) enum Mutation {
     MapsReversed,
     /// A map does not see the last of the chain's streams that feed it.
     InputSilent,
-}
-
-/// What a broken engine keeps between two epochs.
-#[derive(Debug, Default)]
-pub(crate) struct Kept {
-    newest_chunks: BTreeMap<LaneId, EpochId>,
-    undecided_rows: BTreeMap<PartitionId, Vec<SinkAppend>>,
+    /// Watermarks of a run are no part of the commit: a job that starts again takes them back.
+    WatermarksNotCommitted,
+    /// Watermark steps overtake the messages of their epoch.
+    StepBeforeMessages,
+    /// A step behind messages is not handed on.
+    StepLost,
+    /// What a lane has said is no part of the frontier.
+    FrontierTimeNotCommitted,
+    /// An event time in the future moves the watermark, however far it is.
+    FutureBelieved,
+    /// Watermarks are at the greatest event time, whatever the bound on disorder.
+    DisorderIgnored,
+    /// Pending timers do not hold the watermark.
+    HoldIgnored,
+    /// Late messages go to the transform though there is an output for them.
+    LateTaken,
+    /// What is behind the watermark is late, whatever is allowed.
+    LatenessIgnored,
+    /// Timers that are set are no part of the commit.
+    TimerNotStored,
+    /// Timers that have fired stay: after a crash they fire again.
+    FiredTimerStays,
+    /// Timers that have fired go with a later epoch.
+    FiredTimerGoesLater,
+    /// Two timers of a step fire in the wrong order.
+    TimersSwapped,
+    /// Timers are set for an earlier moment than they were meant for.
+    TimerEarly,
+    /// What is set at the end of a run does not wait for the next one.
+    HeldTimerFires,
+    /// A step that is not done is forgotten with the job.
+    StepForgotten,
+    /// A job that starts again begins its step again.
+    StepBegunAgain,
+    /// States do not grow old.
+    StatesNeverOld,
+    /// When a state was touched last is no part of the commit.
+    TouchNotCommitted,
 }
 
 impl Mutation {
     /// All of them.
-    pub(crate) const ALL: [Mutation; 25] = [
+    pub(crate) const ALL: [Mutation; 44] = [
         Mutation::FrontierNotCommitted,
         Mutation::FrontierOneShort,
         Mutation::SourcePositionNotCommitted,
@@ -108,14 +137,52 @@ impl Mutation {
         Mutation::PartitionsRotated,
         Mutation::MapsReversed,
         Mutation::InputSilent,
+        Mutation::WatermarksNotCommitted,
+        Mutation::StepBeforeMessages,
+        Mutation::StepLost,
+        Mutation::FrontierTimeNotCommitted,
+        Mutation::FutureBelieved,
+        Mutation::DisorderIgnored,
+        Mutation::HoldIgnored,
+        Mutation::LateTaken,
+        Mutation::LatenessIgnored,
+        Mutation::TimerNotStored,
+        Mutation::FiredTimerStays,
+        Mutation::FiredTimerGoesLater,
+        Mutation::TimersSwapped,
+        Mutation::TimerEarly,
+        Mutation::HeldTimerFires,
+        Mutation::StepForgotten,
+        Mutation::StepBegunAgain,
+        Mutation::StatesNeverOld,
+        Mutation::TouchNotCommitted,
     ];
 
     /// The checker that must find it, whoever else does.
     pub(crate) fn checker(self) -> Checker {
         match self {
-            Mutation::StateLost | Mutation::StatesNotReadBack | Mutation::StateNotMoved => {
-                Checker::State
-            }
+            Mutation::StateLost
+            | Mutation::StatesNotReadBack
+            | Mutation::StateNotMoved
+            | Mutation::StatesNeverOld
+            | Mutation::TouchNotCommitted => Checker::State,
+            Mutation::WatermarksNotCommitted
+            | Mutation::StepBeforeMessages
+            | Mutation::StepLost
+            | Mutation::FrontierTimeNotCommitted
+            | Mutation::FutureBelieved
+            | Mutation::DisorderIgnored
+            | Mutation::HoldIgnored
+            | Mutation::LateTaken
+            | Mutation::LatenessIgnored => Checker::Watermarks,
+            Mutation::TimerNotStored
+            | Mutation::FiredTimerStays
+            | Mutation::FiredTimerGoesLater
+            | Mutation::TimersSwapped
+            | Mutation::TimerEarly
+            | Mutation::HeldTimerFires
+            | Mutation::StepForgotten
+            | Mutation::StepBegunAgain => Checker::Timers,
             Mutation::RowsOfUndecidedEpoch => Checker::Sinks,
             Mutation::ClampDropped
             | Mutation::AlignmentNotCommitted
@@ -148,7 +215,16 @@ impl Mutation {
         let mut no_lanes = Vec::new();
         let lanes = match &mut plan.input {
             InputPlan::Lanes(lanes) => lanes,
-            InputPlan::Source(_) => &mut no_lanes,
+            InputPlan::Source(source) => {
+                match self {
+                    Mutation::FutureBelieved => source.watermarks.future_limit = Duration::MAX,
+                    Mutation::DisorderIgnored => {
+                        source.watermarks.out_of_orderness_bound = Duration::ZERO;
+                    }
+                    _ => {}
+                }
+                &mut no_lanes
+            }
         };
         match self {
             Mutation::InputsNotMerged => {
@@ -189,6 +265,9 @@ impl Mutation {
                 readers.for_each(|partitions| partitions.rotate_left(1));
             }
             Mutation::MapsReversed => plan.maps.reverse(),
+            Mutation::LateTaken => plan.time.late_output = None,
+            Mutation::LatenessIgnored => plan.time.allowed_lateness.clear(),
+            Mutation::StatesNeverOld => plan.time.state_ttls.clear(),
             Mutation::InputSilent => {
                 for map in &mut plan.maps {
                     let fed = map.inputs.iter().filter(|input| input.is_some()).count();
@@ -203,88 +282,6 @@ impl Mutation {
             _ => {}
         }
     }
-
-    /// Commits an epoch the broken way.
-    pub(crate) fn commit(
-        self,
-        storage: &SimulatedStorage,
-        lease: Lease,
-        mut commit: EpochCommit,
-        kept: &mut Kept,
-    ) -> Result<CommitOutcome, StorageError> {
-        match self {
-            Mutation::FrontierNotCommitted => commit.frontiers.clear(),
-            Mutation::FrontierOneShort => {
-                for frontier in &mut commit.frontiers {
-                    frontier.index = frontier.index.saturating_sub(1);
-                }
-            }
-            Mutation::SourcePositionNotCommitted => commit.source_position = None,
-            Mutation::StateLost => {
-                let outcome = storage.commit_honestly(lease, commit.clone())?;
-                if is_turned_down(storage, &commit, outcome) {
-                    commit.states.clear();
-                    storage.commit_honestly(lease, commit)?;
-                }
-                return Ok(outcome);
-            }
-            Mutation::ChunkBeforeCommit => {
-                let outcome = storage.commit_honestly(lease, commit.clone())?;
-                if is_turned_down(storage, &commit, outcome) {
-                    storage.commit_honestly(lease, chunks_alone(commit))?;
-                }
-                return Ok(outcome);
-            }
-            Mutation::StaleEpochAccepted => {
-                let head = storage.head(commit.partition)?;
-                if let Some(current) = leases::current(storage, commit.partition)? {
-                    commit.generation = current.generation;
-                    commit.epoch = head.epoch.next();
-                    return storage.commit_honestly(current, commit);
-                }
-            }
-            Mutation::TrimBeforeCovered => trim_all_but_newest(&mut commit, kept),
-            Mutation::RowsOfUndecidedEpoch => {
-                let before = kept.undecided_rows.remove(&commit.partition);
-                prepend(&mut commit, before.unwrap_or_default());
-                let outcome = storage.commit_honestly(lease, commit.clone())?;
-                if is_turned_down(storage, &commit, outcome) && !commit.appends.is_empty() {
-                    // The first rows are the witness's: the other checkers must not see this.
-                    let rows = commit.appends.split_off(1);
-                    kept.undecided_rows.insert(commit.partition, rows);
-                }
-                return Ok(outcome);
-            }
-            Mutation::ClampDropped => {
-                let now = storage.now();
-                match commit.source_position {
-                    Some(_) => align(&mut commit, written_at),
-                    None => align(&mut commit, |_| now),
-                }
-            }
-            Mutation::AlignmentNotCommitted => commit.record.alignment = 0,
-            Mutation::CreationTimeInherited => {
-                if commit.source_position.is_none() {
-                    align(&mut commit, written_at);
-                }
-            }
-            Mutation::StatesNotReadBack
-            | Mutation::InputsNotMerged
-            | Mutation::TieRuleReversed
-            | Mutation::DelaysIgnored
-            | Mutation::GapSkipped
-            | Mutation::BoundIgnored
-            | Mutation::WaitsTooEarly
-            | Mutation::PassedMessagesMoved
-            | Mutation::StateNotMoved
-            | Mutation::NewLanesFirst
-            | Mutation::ReaderForgotten
-            | Mutation::PartitionsRotated
-            | Mutation::MapsReversed
-            | Mutation::InputSilent => {}
-        }
-        storage.commit_honestly(lease, commit)
-    }
 }
 
 /// Whether rows from this key on are those of a lane that has been read before.
@@ -292,74 +289,4 @@ pub(crate) fn reads_on_in_a_lane(start: &[u8]) -> bool {
     let lane = keys::parse_chunk_lane(start);
     let epoch = keys::parse_chunk_epoch(start);
     lane.is_some() && epoch.is_some_and(|epoch| epoch > EpochId::NONE)
-}
-
-/// Whether the epoch was not decided though its job has the lease, so that another epoch in its
-/// place can get through.
-fn is_turned_down(
-    storage: &SimulatedStorage,
-    commit: &EpochCommit,
-    outcome: CommitOutcome,
-) -> bool {
-    match outcome {
-        CommitOutcome::Committed(_) => false,
-        CommitOutcome::Refused(Refusal::LeaseLost { current, .. }) => current.is_none(),
-        CommitOutcome::Refused(Refusal::OutOfOrder { .. }) => false,
-        CommitOutcome::Unknown => storage
-            .head(commit.partition)
-            .is_ok_and(|head| head.epoch < commit.epoch),
-    }
-}
-
-/// Stamps every message of the epoch by its payload.
-fn align(commit: &mut EpochCommit, time: impl Fn(&[u8]) -> Timestamp) {
-    for chunk in &mut commit.chunks {
-        let messages = Arc::make_mut(&mut chunk.messages);
-        let count = messages.len();
-        let times = (0..count).map(|index| time(messages.payloads.get(index)));
-        messages.alignments = times.collect();
-    }
-}
-
-/// When the record was written that a message goes back to.
-fn written_at(payload: &[u8]) -> Timestamp {
-    write_time(part_of(payload), number_of(payload))
-}
-
-fn chunks_alone(commit: EpochCommit) -> EpochCommit {
-    EpochCommit {
-        source_position: None,
-        frontiers: Vec::new(),
-        dropped_frontiers: Vec::new(),
-        dropped_records: Vec::new(),
-        states: Vec::new(),
-        trims: Vec::new(),
-        appends: Vec::new(),
-        timers: Vec::new(),
-        ..commit
-    }
-}
-
-fn trim_all_but_newest(commit: &mut EpochCommit, kept: &mut Kept) {
-    for chunk in &commit.chunks {
-        let before = kept.newest_chunks.insert(chunk.lane, commit.epoch);
-        let trim = before.map(|epoch| LaneTrim {
-            lane: chunk.lane,
-            epoch,
-        });
-        let is_new = |trim: &LaneTrim| trim.epoch < commit.epoch && !commit.trims.contains(trim);
-        commit.trims.extend(trim.filter(is_new));
-    }
-}
-
-fn prepend(commit: &mut EpochCommit, before: Vec<SinkAppend>) {
-    for mut append in before {
-        match (commit.appends.iter_mut()).find(|own| own.file == append.file) {
-            Some(own) => {
-                append.bytes.append(&mut own.bytes);
-                own.bytes = append.bytes;
-            }
-            None => commit.appends.push(append),
-        }
-    }
 }

@@ -150,10 +150,13 @@ impl SimulatedStorage {
     /// Whether the watermark has passed a stored row that an epoch removes: it is absent wherever it is still
     /// stored.
     fn has_gone_by_age(&self, commit: &EpochCommit, state: &str, key: &[u8]) -> bool {
+        let time = &commit.record.time;
+        if !time.ages.states.iter().any(|age| age.state == state) {
+            return false;
+        }
         let stored = rows::read_states(&self.memory, commit.partition, state, &[key]);
         let touched = stored.ok().and_then(|stored| Some(stored.first()?.touched));
-        let latest = commit.record.time.latest_watermark;
-        touched.is_some_and(|touched| touched > 0 && touched <= latest)
+        touched.is_some_and(|touched| touched <= time.latest_watermark)
     }
 
     fn note_changed_states(&self, commit: &EpochCommit) {

@@ -74,7 +74,8 @@ pub(crate) fn judge(evidence: &Evidence<'_>, decided: &[Decided]) -> Vec<Finding
     };
     for (number, one) in decided.iter().enumerate() {
         // A source that starts again may say that it waits for its turn, though it was at its end.
-        let brings_messages = |chunk: &&LaneChunk| !one.is_move && chunk.messages.len() > 0;
+        let brings_messages =
+            |chunk: &&LaneChunk| !one.is_move && !chunk.messages.indexes.is_empty();
         for chunk in one.commit.chunks.iter().filter(brings_messages) {
             let lane = lanes.lanes.entry(chunk.lane).or_default();
             lane.writes
@@ -130,7 +131,7 @@ impl<'e> Lanes<'e> {
         }
     }
 
-    fn find(&mut self, commit: &EpochCommit, text: String) {
+    fn find(&mut self, commit: &EpochCommit, text: &str) {
         let (name, epoch) = (self.evidence.name(commit.partition), commit.epoch);
         self.findings.push(Finding {
             checker: Checker::Watermarks,
@@ -150,7 +151,7 @@ impl<'e> Lanes<'e> {
             let said = lane.time_at(Some((frontier.epoch, frontier.index)), time.run);
             if (frontier.run, frontier.time) != (time.run, said) {
                 let text = format!("remembers {frontier:?} of what said {said:?}");
-                self.find(commit, text);
+                self.find(commit, &text);
             }
         }
         let before = before.filter(|before| before.commit.record.time.run == time.run);
@@ -166,10 +167,6 @@ impl<'e> Lanes<'e> {
                 let from = lane.frontier;
                 let advance = frontiers.get(&lane_id);
                 let to = advance.map(|it| (it.epoch, it.index)).or(from);
-                let is_older = self
-                    .evidence
-                    .layouts
-                    .is_retiring(lane_id.producer, one.start);
                 lane.frontier = to;
                 let is_at_end = lane.may_be_at_end(number, (time.run, one.start));
                 lane.frontier = from;
@@ -184,16 +181,15 @@ impl<'e> Lanes<'e> {
         }
         for (input, watermark) in time.input_watermarks.iter().enumerate() {
             let (least, most, is_free) = bounds[input];
-            let before_all = before.clone();
             let before = before.get(input).copied().unwrap_or(0);
             let has_taken = commit.record.input_count > 0;
             if *watermark > before.max(most) {
                 let text = format!("has input {input} at {watermark}, where {most} holds");
-                self.find(commit, text);
+                self.find(commit, &text);
             }
             if has_taken && !is_free && least != END_OF_TIME && *watermark < least {
                 let text = format!("has input {input} at {watermark}, behind {least}");
-                self.find(commit, text);
+                self.find(commit, &text);
             }
         }
     }

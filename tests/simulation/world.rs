@@ -69,6 +69,10 @@ pub(crate) fn run(seed: u64, mutation: Option<Mutation>, guests: &Guests) -> Ver
         }
     }
     let mut decided = world.storage.decided();
+    let mut counts = world.storage.counts();
+    for one in decided.iter().filter(|one| !one.is_move) {
+        counts.add_epoch(&one.commit.record);
+    }
     for one in &mut decided {
         // A kept instance uses less than a fresh one, and how many are kept is for all worlds of this
         // process together to say.
@@ -76,7 +80,7 @@ pub(crate) fn run(seed: u64, mutation: Option<Mutation>, guests: &Guests) -> Ver
     }
     Verdict {
         findings,
-        counts: world.storage.counts(),
+        counts,
         epochs: decided.len(),
         history: format!("{decided:?}"),
     }
@@ -189,6 +193,7 @@ impl<'w> World<'w> {
         let has_transforms = self.graph.computations.iter().any(|it| it.is_transform);
         self.last_run = run;
         if has_transforms && self.random.chance(UNRECORDED_ENDS_PERCENT) {
+            self.storage.count(Fault::EndUnrecorded);
             return Ok(());
         }
         let completed = self.deployment().complete_run(&*self.storage);
@@ -206,7 +211,10 @@ impl<'w> World<'w> {
         }
         // A source that brought nothing will bring more.
         for source in self.sources.values() {
-            has_changed |= source.take_wait();
+            if source.take_wait() {
+                self.storage.count(Fault::SourceQuiet);
+                has_changed = true;
+            }
         }
         Ok(has_changed)
     }
