@@ -147,7 +147,7 @@ impl SourcePace {
         let Some(idle) = self.options.idle_partitions else {
             return caught_up;
         };
-        if quiet_for < idle.duration || time.now().output.is_idle {
+        if quiet_for < idle.duration {
             return caught_up;
         }
         let left_out =
@@ -157,7 +157,9 @@ impl SourcePace {
                 source: self.source.clone(),
                 partitions,
             });
-            return caught_up;
+            // Another one may need its place.
+            self.tell(Activity::Quiet, time, board);
+            return time.set_idle(false).or(caught_up);
         }
         self.stall = None;
         self.tell(Activity::Idle, time, board);
@@ -333,8 +335,11 @@ mod tests {
         let mut partitions = Partitions::open(options, &stood);
         partitions.rest_at(0);
         partitions.rest_at(5);
-        assert_eq!(partitions.told(), [at(7), idle_at(8)]);
-        let stall = partitions.of_source[0].0.stall();
+        // The one that is ahead gives its place up before the other takes it.
+        assert_eq!(partitions.told(), [at(7), at(8)]);
+        partitions.rest_at(6);
+        assert_eq!(partitions.told(), [idle_at(7), at(8)]);
+        let stall = partitions.of_source[1].0.stall();
         assert!(matches!(stall, Some(Stall::Idle { .. })), "{stall:?}");
     }
 

@@ -89,11 +89,12 @@ impl SourceTimes {
     }
 
     /// Leaves a quiet partition out, if no more than `max_ratio` of those that are not at their end are left
-    /// out then.
+    /// out then. Of those that are quiet the ones that are furthest behind go first: leaving out the others
+    /// would help nobody.
     ///
     /// # Errors
     ///
-    /// When too many would be.
+    /// When too many would be, or others have the places.
     pub fn try_leave_out(
         &self,
         source: &str,
@@ -112,7 +113,17 @@ impl SourceTimes {
             partitions: partitions.len() - ended,
             allowed: share(partitions.len() - ended, max_ratio),
         };
-        if count_of(&[Activity::Idle]) >= stall.allowed {
+        let own = partitions.get(&index).map_or(0, |time| time.watermark);
+        let goes_before = |(other, time): &(&usize, &PartitionTime)| {
+            matches!(time.activity, Activity::Quiet | Activity::Idle)
+                && (time.watermark, **other) < (own, index)
+        };
+        let has_a_place = |(other, time): &(&usize, &PartitionTime)| {
+            time.activity == Activity::Idle && **other != index
+        };
+        if partitions.iter().filter(goes_before).count() >= stall.allowed
+            || partitions.iter().filter(has_a_place).count() >= stall.allowed
+        {
             return Err(stall);
         }
         if let Some(time) = partitions.get_mut(&index) {
@@ -202,6 +213,27 @@ mod tests {
         };
         assert_eq!(times.try_leave_out("s", 2, 0.4), Err(stall));
         assert_eq!(times.try_leave_out("s", 2, 0.6), Ok(()));
+    }
+
+    /// Lost: the end of every stall. The partition that was ahead fell quiet too, was left out, and took the place of
+    /// the one that held the watermark back.
+    #[test]
+    fn t1_of_quiet_partitions_those_behind_are_left_out() {
+        use Activity::{Idle, Quiet};
+        let times = times(&[(Idle, 30), (Quiet, 0)]);
+        assert!(
+            times.try_leave_out("s", 1, 0.5).is_err(),
+            "there is one place"
+        );
+        assert!(times.try_leave_out("s", 0, 0.5).is_err(), "it is another's");
+        let quiet = PartitionTime {
+            generation: Generation(1),
+            activity: Quiet,
+            watermark: 30,
+        };
+        times.set("s", 0, quiet);
+        assert_eq!(times.try_leave_out("s", 1, 0.5), Ok(()));
+        assert!(times.try_leave_out("s", 0, 0.5).is_err());
     }
 
     #[test]

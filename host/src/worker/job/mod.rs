@@ -205,9 +205,12 @@ impl Job {
         let _entered = span.enter();
         loop {
             let version = self.board.version();
+            // Looked at before the step: its turn may come right behind it, and the board says nothing of that.
+            let waits_for_its_turn = self.waits_for_its_turn();
             match self.step()? {
                 JobStep::Advanced => {}
-                JobStep::Idle => self.wait_past(version),
+                JobStep::Idle if waits_for_its_turn => self.wait_for_its_turn(),
+                JobStep::Idle => self.board.wait_past(version, self.rest_at_most()),
                 JobStep::Ended(end) => {
                     tracing::debug!(?end, "job ended");
                     return Ok(end);
@@ -216,11 +219,9 @@ impl Job {
         }
     }
 
-    /// Waits until there may be something to do again: the board has changed, or so much time has passed.
-    fn wait_past(&self, version: u64) {
-        match &self.turn {
-            Some(turn) if self.waits_for_its_turn() => self.board.turns().wait_for(turn),
-            _ => self.board.wait_past(version, self.rest_at_most()),
+    fn wait_for_its_turn(&self) {
+        if let Some(turn) = &self.turn {
+            self.board.turns().wait_for(turn);
         }
     }
 
