@@ -60,7 +60,11 @@ impl TimeProgress {
         self.future_records += time.future_count;
         self.late_messages += time.late_count;
         if time.late_count > 0 {
-            self.late_behind = self.input;
+            // The end of time comes behind them in the same epoch.
+            self.late_behind = match self.input {
+                Some(END_OF_TIME) => Some(time.latest_watermark),
+                input => input,
+            };
         }
     }
 
@@ -139,6 +143,17 @@ mod tests {
             stall: None,
         };
         assert_eq!(progress.read(), expected);
+    }
+
+    #[test]
+    fn late_messages_are_behind_a_watermark_and_not_behind_the_end_of_time() {
+        let mut progress = TimeProgress::default();
+        progress.add(&EpochTime {
+            latest_watermark: 3_000,
+            ..time(&[END_OF_TIME], 1)
+        });
+        let behind = progress.read().late_behind;
+        assert_eq!(behind.as_deref(), Some("1970-01-01T00:00:03.000Z"));
     }
 
     #[test]
