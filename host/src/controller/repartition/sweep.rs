@@ -19,7 +19,7 @@ use crate::types::timer::{TimerChanges, TimerTimes};
 ///
 /// # Errors
 ///
-/// As [`Repartition::run`]; what is gone by then is gone.
+/// As [`crate::controller::repartition::Repartition::run`]; what is gone by then is gone.
 pub fn sweep(
     storage: &dyn Storage,
     partition: PartitionId,

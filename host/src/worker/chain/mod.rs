@@ -151,7 +151,7 @@ impl Chain {
     }
 
     /// How many items the next batch of input should have at most; see
-    /// [`Computation::suggested_rows`]. The batches of maps are cut here.
+    /// [`crate::guest::Computation::suggested_rows`]. The batches of maps are cut here.
     pub fn suggested_rows(&self) -> usize {
         let transform = self.transform.as_ref();
         transform.map_or(usize::MAX, |keyed| {
