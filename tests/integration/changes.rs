@@ -23,6 +23,25 @@ fn check_ok(finished: &Finished) {
     assert!(finished.status.success(), "{:?}", finished.stderr);
 }
 
+/// It is the same run that goes on, and another one that begins when it is completed.
+fn assert_goes_on_under_its_number(folder: &TestHost) {
+    let number = || {
+        let finished = folder.run(["run", ".", "-o", "json"]).expect_code(0);
+        let document: serde_json::Value =
+            serde_json::from_slice(&finished.stdout).expect("the document is JSON");
+        document["run"].as_u64()
+    };
+    assert_eq!([number(), number()], [Some(1), Some(2)]);
+}
+
+/// How many rows the sinks have that each leg comes to one of.
+fn row_count(folder: &TestHost) -> usize {
+    let names = ["statistics", "cancelled", "rejected"].into_iter();
+    names
+        .map(|name| line_count(folder, &format!("out/{name}.jsonl")))
+        .sum()
+}
+
 #[test]
 fn a_removed_computation_is_accepted_once_and_named_again_when_it_comes_back() {
     let folder = pipeline(100, |_| {});
@@ -85,19 +104,12 @@ fn messages_that_wait_for_a_computation_keep_it_from_being_removed() {
     check_refused(&refused, &["stream legs", "run it as it was to its end"]);
 
     write_pipeline(&folder, |file| limit_epochs(file, 8));
-    // It is the same run that goes on, and another one that begins when it is completed.
-    let number = || {
-        let finished = folder.run(["run", ".", "-o", "json"]).expect_code(0);
-        let document: serde_json::Value =
-            serde_json::from_slice(&finished.stdout).expect("the document is JSON");
-        document["run"].as_u64()
-    };
-    assert_eq!([number(), number()], [Some(1), Some(2)]);
-    let rows: usize = ["statistics", "cancelled", "rejected"]
-        .into_iter()
-        .map(|name| line_count(&folder, &format!("out/{name}.jsonl")))
-        .sum();
-    assert_eq!(rows, 1_999, "no leg was lost, none came twice");
+    assert_goes_on_under_its_number(&folder);
+    assert_eq!(
+        row_count(&folder),
+        1_999,
+        "no leg was lost, none came twice"
+    );
     write_pipeline(&folder, |file| {
         limit_epochs(file, 8);
         remove_computation(file, "delays");
@@ -249,17 +261,6 @@ fn a_signal_ends_the_run_after_the_current_batches_and_the_next_run_goes_on() {
         "{:?}",
         stopped.stderr.last()
     );
-    // It is the same run that goes on, and another one that begins when it is completed.
-    let number = || {
-        let finished = folder.run(["run", ".", "-o", "json"]).expect_code(0);
-        let document: serde_json::Value =
-            serde_json::from_slice(&finished.stdout).expect("the document is JSON");
-        document["run"].as_u64()
-    };
-    assert_eq!([number(), number()], [Some(1), Some(2)]);
-    let rows: usize = ["statistics", "cancelled", "rejected"]
-        .into_iter()
-        .map(|name| line_count(&folder, &format!("out/{name}.jsonl")))
-        .sum();
-    assert_eq!(rows, 2_999);
+    assert_goes_on_under_its_number(&folder);
+    assert_eq!(row_count(&folder), 2_999);
 }
