@@ -40,11 +40,8 @@ pub fn open_sources(
 ) -> Result<(OpenSources, Vec<Change>), PlacementError> {
     let mut sources = OpenSources::default();
     let mut changes = Vec::new();
-    let is_followed = |connector: &SourceConnector| match connector {
-        SourceConnector::File(options) => options.follow,
-    };
-    let all = pipeline.sources.values();
-    let reads_on = (all.flat_map(|options| &options.partitions)).any(is_followed);
+    let mut all = (pipeline.sources.values()).flat_map(|options| &options.partitions);
+    let reads_on = all.any(SourceConnector::is_followed);
     for (name, options) in &pipeline.sources {
         let mut plans = Vec::with_capacity(options.partitions.len());
         let numbers = registration.source(name);
@@ -59,8 +56,8 @@ pub fn open_sources(
                 }
                 opened => opened?,
             };
-            let plan = plan(name, options, index, connector, source);
-            plans.push(Some(SourcePlan { reads_on, ..plan }));
+            let plan = plan(name, options, (index, connector), source, reads_on);
+            plans.push(Some(plan));
         }
         sources.sources.insert(name.clone(), plans);
     }
@@ -70,9 +67,9 @@ pub fn open_sources(
 fn plan(
     name: &str,
     options: &SourceOptions,
-    index: usize,
-    connector: &SourceConnector,
+    (index, connector): (usize, &SourceConnector),
     source: Box<dyn Source>,
+    reads_on: bool,
 ) -> SourcePlan {
     let count = options.partitions.len();
     let cores = || thread::available_parallelism().map_or(1, usize::from);
@@ -82,26 +79,20 @@ fn plan(
         1 => format!("source {name}"),
         _ => format!("{} of source {name}", connector.partition_name()),
     };
-    if count <= parallel {
-        return SourcePlan {
-            described,
-            source,
-            turn: None,
-            watermarks: options.watermarks,
-            reads_on: false,
-        };
-    }
-    let turn = SourceTurn {
+    let turn = (count > parallel).then(|| SourceTurn {
         source: name.to_owned(),
         parallel,
         write_time: source.write_time(),
         index,
-    };
+    });
     SourcePlan {
         described,
-        source: Box::new(ParkedSource::new(connector, &*source)),
-        turn: Some(turn),
+        source: match turn {
+            Some(_) => Box::new(ParkedSource::new(connector, &*source)),
+            None => source,
+        },
+        turn,
         watermarks: options.watermarks,
-        reads_on: false,
+        reads_on,
     }
 }

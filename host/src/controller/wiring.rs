@@ -5,12 +5,12 @@
 //! the components declare and from the numbers of the registration alone.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use crate::controller::graph::{JobHead, JobShape, job_shapes, transforms_reading};
 use crate::controller::registry::Registration;
 use crate::controller::retiring::RetiringWriters;
-use crate::types::batch::{Description, Timestamp};
+use crate::engine::generator::milliseconds;
+use crate::types::batch::Description;
 use crate::types::ids::{LaneId, PartitionId};
 use crate::types::pipeline::Pipeline;
 use crate::worker::plan::{LanePlan, StreamPlan, TimePlan};
@@ -205,13 +205,10 @@ impl<'a> Wiring<'a> {
     }
 }
 
-/// What a pipeline file may say in a unit of time is far less than fits.
-fn milliseconds(duration: Duration) -> Timestamp {
-    Timestamp::try_from(duration.as_millis()).unwrap_or(Timestamp::MAX)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::controller::graph::tests::pipeline;
     use crate::controller::registry::Intent;

@@ -297,6 +297,26 @@ pub struct EpochTime {
     pub future_count: u64,
 }
 
+impl EpochTime {
+    /// The least watermark of the inputs: what timers and lateness go by. `None` of a source before its
+    /// end.
+    pub fn watermark(&self) -> Option<Timestamp> {
+        self.input_watermarks.iter().copied().min()
+    }
+
+    /// Where the next epoch begins: it has counted nothing yet.
+    #[must_use]
+    pub fn without_counts(self) -> EpochTime {
+        EpochTime {
+            step_count: 0,
+            fired_count: 0,
+            late_count: 0,
+            future_count: 0,
+            ..self
+        }
+    }
+}
+
 /// What a source partition's next watermark is made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GeneratorTime {

@@ -157,6 +157,13 @@ impl SourceConnector {
         }
     }
 
+    /// Whether it has no end: what is appended is read as it comes.
+    pub fn is_followed(&self) -> bool {
+        match self {
+            SourceConnector::File(options) => options.follow,
+        }
+    }
+
     /// The partition of another name in the same source; `folder` is that of the pipeline file.
     pub fn with_partition_name(&self, folder: &Path, name: &str) -> SourceConnector {
         match self {

@@ -130,8 +130,6 @@ pub struct TimerStep {
 pub struct TimerSetting {
     /// The host's clock: what the delay of a system-time timer is counted from.
     pub now: Timestamp,
-    /// The run of the pipeline.
-    pub run: u64,
     /// Whether the run's input is at its end: what is set now waits for the next run.
     pub at_end: bool,
 }

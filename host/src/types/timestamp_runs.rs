@@ -17,6 +17,17 @@ pub struct TimestampRuns {
 }
 
 impl TimestampRuns {
+    /// One timestamp `count` times.
+    ///
+    /// # Panics
+    ///
+    /// As [`TimestampRuns::push_many`].
+    pub fn repeated(value: Timestamp, count: usize) -> TimestampRuns {
+        let mut runs = TimestampRuns::default();
+        runs.push_many(value, count);
+        runs
+    }
+
     /// How many timestamps there are.
     pub fn len(&self) -> usize {
         self.ends.last().map_or(0, |end| *end as usize)

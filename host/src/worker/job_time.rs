@@ -1,14 +1,16 @@
 //! Where a job stands in time: the watermarks of its input, what it has told its readers, and what
 //! each of its epochs commits of that.
 //!
-//! **Invariant:** all of it changes at watermark steps of the job's input and nowhere else, so that it
-//! depends on the sequence of items and never on how that was cut into epochs.
+//! **Invariant:** of a transform all of it changes at watermark steps of its input and nowhere else, so that it
+//! depends on the sequence of items and never on how that was cut into epochs. A source's partition makes
+//! that sequence: by its records, and by the clock where it has none.
 
 use crate::engine::generator::WatermarkGenerator;
 use crate::engine::stream::InputMessages;
 use crate::engine::watermark::InputWatermarks;
 use crate::types::batch::{TimeDomain, Timestamp};
 use crate::types::epoch::{EpochTime, StateAges};
+use crate::types::pipeline::WatermarkOptions;
 use crate::types::timer::{TimerPlace, TimerStep};
 use crate::types::watermark::{END_OF_TIME, LaneTime};
 use crate::worker::plan::{InputPlan, JobPlan, SourcePlan};
@@ -37,7 +39,7 @@ impl JobTime {
         if let InputPlan::Source(SourcePlan { reads_on: true, .. }) = plan.input {
             committed.input_watermarks.clear();
         }
-        let mut now = match committed.run == plan.run {
+        let now = match committed.run == plan.run {
             true => committed,
             false => EpochTime {
                 run: plan.run,
@@ -47,36 +49,26 @@ impl JobTime {
                 ..EpochTime::default()
             },
         };
-        begin_epoch(&mut now);
-        let generator = match &plan.input {
-            InputPlan::Source(source) => {
-                Some(WatermarkGenerator::new(&source.watermarks, now.generator))
-            }
+        let watermarks = match &plan.input {
+            InputPlan::Source(source) => Some(&source.watermarks),
             InputPlan::Lanes(_) => None,
         };
-        JobTime {
-            generator,
-            is_idle: now.output.is_idle,
-            is_step_recorded: now.fired_up_to.is_some(),
-            now,
-            system_step: None,
-            allowed_lateness: plan.time.allowed_lateness.clone(),
-        }
+        JobTime::standing_at(now, watermarks, plan.time.allowed_lateness.clone())
     }
 
-    /// That of a source's partition which stands there.
-    #[cfg(test)]
-    pub(super) fn of_source(
-        options: &crate::types::pipeline::WatermarkOptions,
-        committed: EpochTime,
+    /// That of a job which stands there; `watermarks` is how a source's partition makes them.
+    pub(super) fn standing_at(
+        now: EpochTime,
+        watermarks: Option<&WatermarkOptions>,
+        allowed_lateness: Vec<Timestamp>,
     ) -> JobTime {
         JobTime {
-            generator: Some(WatermarkGenerator::new(options, committed.generator)),
-            is_idle: committed.output.is_idle,
-            is_step_recorded: committed.fired_up_to.is_some(),
-            now: committed,
+            generator: watermarks.map(|options| WatermarkGenerator::new(options, now.generator)),
+            is_idle: now.output.is_idle,
+            is_step_recorded: now.fired_up_to.is_some(),
+            now: now.without_counts(),
             system_step: None,
-            allowed_lateness: Vec::new(),
+            allowed_lateness,
         }
     }
 
@@ -87,8 +79,7 @@ impl JobTime {
 
     /// The least watermark of the inputs: what timers and lateness go by.
     pub(super) fn watermark(&self) -> Timestamp {
-        let watermarks = self.now.input_watermarks.iter();
-        watermarks.copied().min().unwrap_or(0)
+        self.now.watermark().unwrap_or(0)
     }
 
     /// Whether the inputs are at their end in this run.
@@ -255,15 +246,7 @@ impl JobTime {
         self.now.pending_timers = pending_timers;
         self.now.ages = ages;
         self.is_step_recorded = self.now.fired_up_to.is_some();
-        let sealed = self.now.clone();
-        begin_epoch(&mut self.now);
-        sealed
+        let next = self.now.clone().without_counts();
+        std::mem::replace(&mut self.now, next)
     }
-}
-
-fn begin_epoch(time: &mut EpochTime) {
-    time.step_count = 0;
-    time.fired_count = 0;
-    time.late_count = 0;
-    time.future_count = 0;
 }

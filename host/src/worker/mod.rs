@@ -14,7 +14,7 @@ mod output;
 pub mod plan;
 pub mod progress;
 pub mod reading;
-mod resting;
+mod source_pace;
 pub mod source_times;
 pub mod stall;
 mod sweep;

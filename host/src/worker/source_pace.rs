@@ -238,7 +238,7 @@ mod tests {
                     generator,
                     ..EpochTime::default()
                 };
-                let time = JobTime::of_source(&options, committed);
+                let time = JobTime::standing_at(committed, Some(&options), Vec::new());
                 let source = "s".to_owned();
                 let reading = Activity::Reading;
                 let pace = SourcePace::new(

@@ -53,7 +53,7 @@ pub struct TimeReading {
 impl TimeProgress {
     /// An epoch was committed, or the job was opened behind one.
     pub(super) fn add(&mut self, time: &EpochTime) {
-        self.input = time.input_watermarks.iter().copied().min();
+        self.input = time.watermark();
         self.output = time.output;
         self.timers_pending = time.pending_timers;
         self.timers_fired += time.fired_count;

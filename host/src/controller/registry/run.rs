@@ -74,10 +74,8 @@ pub(super) fn has_come_to_its_end(
         let epoch = storage.head(*partition)?.epoch;
         let record = stored::read_epoch_record(storage, *partition, epoch)?;
         let time = record.map(|record| record.time).unwrap_or_default();
-        let is_at_end = time.run == run
-            && !time.input_watermarks.is_empty()
-            && (time.input_watermarks.iter()).all(|watermark| *watermark == END_OF_TIME)
-            && time.fired_up_to.is_none();
+        let is_at_end =
+            time.run == run && time.watermark() == Some(END_OF_TIME) && time.fired_up_to.is_none();
         if !is_at_end {
             return Ok(false);
         }

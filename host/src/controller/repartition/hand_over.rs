@@ -82,6 +82,22 @@ struct Successor<'a> {
 }
 
 impl Successor<'_> {
+    fn take_timer(&mut self, domain: TimeDomain, stream: &str, key: &[u8], times: TimerTimes) {
+        match self.pending.get_mut(stream) {
+            Some(pending) => *pending += 1,
+            None => drop(self.pending.insert(stream.to_owned(), 1)),
+        }
+        let changes = changes_of(&mut self.timers, stream, domain);
+        changes.set.push(key, times);
+    }
+
+    /// The records of its further epochs say how many timers it has by now.
+    fn record_pending(&mut self) {
+        let pending = self.pending.values().sum();
+        self.writer
+            .change_record(|record| record.time.pending_timers = pending);
+    }
+
     fn has_something(&self) -> bool {
         !(self.states.keys.is_empty() && self.timers.is_empty() && self.frontiers.is_empty())
     }
@@ -240,10 +256,7 @@ impl<'a> HandOver<'a> {
                 continue;
             }
             let timers = successor.take_timers();
-            let pending = successor.pending.values().sum();
-            successor
-                .writer
-                .change_record(|record| record.time.pending_timers = pending);
+            successor.record_pending();
             let (lease, mut epoch) = successor.writer.next_epoch();
             epoch.states = successor.take_states();
             epoch.timers = timers;
@@ -271,10 +284,7 @@ impl<'a> HandOver<'a> {
         self.wait()?;
         let mut epochs = Vec::new();
         for successor in &mut self.successors {
-            let pending = successor.pending.values().sum();
-            successor
-                .writer
-                .change_record(|record| record.time.pending_timers = pending);
+            successor.record_pending();
             if successor.writer.owes_record() {
                 epochs.push(successor.writer.next_epoch());
             }
@@ -284,17 +294,6 @@ impl<'a> HandOver<'a> {
             successor.writer.close()?;
         }
         Ok(())
-    }
-}
-
-impl Successor<'_> {
-    fn take_timer(&mut self, domain: TimeDomain, stream: &str, key: &[u8], times: TimerTimes) {
-        match self.pending.get_mut(stream) {
-            Some(pending) => *pending += 1,
-            None => drop(self.pending.insert(stream.to_owned(), 1)),
-        }
-        let changes = changes_of(&mut self.timers, stream, domain);
-        changes.set.push(key, times);
     }
 }
 

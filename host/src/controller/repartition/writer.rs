@@ -2,7 +2,7 @@
 
 use super::RepartitionError;
 use crate::storage::{CommitOutcome, CommitTicket, Storage, StorageError, leases, rows};
-use crate::types::epoch::{EpochCommit, EpochRecord, EpochTime, StateAges};
+use crate::types::epoch::{EpochCommit, EpochRecord, StateAges};
 use crate::types::ids::{EpochId, PartitionId};
 use crate::types::lease::Lease;
 
@@ -129,13 +129,7 @@ pub(super) fn last_record(
     let record = rows::read_epoch_record(storage, partition, head.epoch)?.unwrap_or_default();
     Ok(EpochRecord {
         alignment: record.alignment,
-        time: EpochTime {
-            step_count: 0,
-            fired_count: 0,
-            late_count: 0,
-            future_count: 0,
-            ..record.time
-        },
+        time: record.time.without_counts(),
         ..EpochRecord::default()
     })
 }

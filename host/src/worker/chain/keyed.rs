@@ -5,6 +5,7 @@ use crate::engine::state::{BatchSlots, StateCache};
 use crate::engine::stream::{CallItems, StreamMessages, distribute};
 use crate::storage::{Storage, StorageError, rows};
 use crate::types::batch::{Batch, Effects, TimerColumns};
+use crate::types::column::Column;
 use crate::types::ids::PartitionId;
 use crate::types::timer::TimerSetting;
 use crate::worker::timers::{DueTimers, Timers};
@@ -22,46 +23,37 @@ pub(super) struct KeyedNode {
 }
 
 /// What a call of the transform was made with, and what it wants done.
-pub(super) struct CallEffects<'a> {
-    pub(super) batch: &'a Batch,
+pub(super) struct KeyedCall<'a> {
+    pub(super) keys: &'a Column,
     pub(super) items: &'a CallItems,
     pub(super) slots: &'a BatchSlots,
     pub(super) effects: &'a Effects,
 }
 
-impl CallEffects<'_> {
-    pub(super) fn distribute(&self, node: &Node, streams: &mut [StreamMessages]) {
-        distribute(
-            &self.effects.outputs,
-            self.items,
-            &node.plan.outputs,
-            streams,
-        );
-    }
-}
-
 impl KeyedNode {
-    /// Takes over the states and timers that a call wants changed.
+    /// Does what a call wants done: changes states and timers, and puts its outputs into the streams.
     pub(super) fn apply(
         &mut self,
-        call: &CallEffects<'_>,
+        call: &KeyedCall<'_>,
         setting: TimerSetting,
         epoch: &mut OpenEpoch,
         storage: &dyn Storage,
+        streams: &mut [StreamMessages],
     ) -> Result<(), StorageError> {
         let effects = call.effects;
         self.states.apply(call.slots, &effects.states);
-        self.timers.apply(
-            &call.batch.keys,
-            effects,
-            setting.now,
-            setting.at_end,
-            storage,
-        )?;
+        self.timers
+            .apply(call.keys, effects, setting.now, setting.at_end, storage)?;
         let state_bytes = effects.states.iter().map(|state| state.values.bytes.len());
         let timers = [&effects.set_timers, &effects.cancel_timers];
         let timer_bytes = timers.map(|timers| timers.streams.len() * TIMER_BYTES);
         epoch.add_output_bytes(state_bytes.sum::<usize>() + timer_bytes.iter().sum::<usize>());
+        distribute(
+            &effects.outputs,
+            call.items,
+            &self.node.plan.outputs,
+            streams,
+        );
         Ok(())
     }
 }

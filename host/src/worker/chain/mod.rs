@@ -16,7 +16,7 @@ use crate::engine::stream::{CallItems, InputMessages, StreamMessages, distribute
 use crate::engine::timer_window::WindowLimit;
 use crate::guest::GuestError;
 use crate::storage::{Storage, StorageError};
-use crate::types::batch::{Batch, Timestamp};
+use crate::types::batch::{Batch, TimeDomain, Timestamp};
 use crate::types::epoch::{EpochTime, StateAges};
 use crate::types::ids::PartitionId;
 use crate::types::pipeline::EpochLimits;
@@ -25,7 +25,7 @@ use crate::worker::plan::{NodePlan, StreamPlan, TimePlan};
 use crate::worker::sweep::StateSweep;
 use crate::worker::timers::{DueLimit, DueTimers, Timers, TimersError};
 
-use keyed::{CallEffects, KeyedNode, first_timers, load_states};
+use keyed::{KeyedCall, KeyedNode, first_timers, load_states};
 use node::Node;
 
 /// How many bytes of keys and payloads one batch of a job's input may lead to inside its chain,
@@ -283,10 +283,10 @@ impl Chain {
                     return self.run_maps(failure, epoch).map(|()| count);
                 }
             };
-            let fire = match setting.at_end {
-                // What is set now waits for the next run, so nothing comes in between.
-                true => count,
-                false => before_new_timers(
+            // By the host's clock what is set now is due later, and at the end of a run it waits for the next.
+            let may_come_between = step.domain == TimeDomain::EventTime && !setting.at_end;
+            let fire = match may_come_between {
+                true => before_new_timers(
                     &due.columns,
                     &due.keys,
                     count,
@@ -294,6 +294,7 @@ impl Chain {
                     step.until,
                     &keyed.node.plan.computation.description().timers,
                 ),
+                false => count,
             };
             if fire < count {
                 count = fire;
@@ -305,14 +306,13 @@ impl Chain {
             }
             epoch.add_timers(&batch);
             keyed.timers.fire(due, count);
-            let effects = CallEffects {
-                batch: &batch,
+            let call = KeyedCall {
+                keys: &batch.keys,
                 items: &items,
                 slots: &slots,
                 effects: &effects,
             };
-            keyed.apply(&effects, setting, epoch, storage)?;
-            effects.distribute(&keyed.node, &mut self.streams);
+            keyed.apply(&call, setting, epoch, storage, &mut self.streams)?;
             return self.run_maps(None, epoch).map(|()| count);
         }
     }
@@ -453,14 +453,13 @@ impl Chain {
         };
         match keyed.node.call(&batch, items, epoch) {
             Ok(effects) => {
-                let effects = CallEffects {
-                    batch: &batch,
+                let call = KeyedCall {
+                    keys: &batch.keys,
                     items,
                     slots: &slots,
                     effects: &effects,
                 };
-                keyed.apply(&effects, setting, epoch, storage)?;
-                effects.distribute(&keyed.node, &mut self.streams);
+                keyed.apply(&call, setting, epoch, storage, &mut self.streams)?;
                 Ok(None)
             }
             Err(failure) => self.fail_transform(failure, &batch, items),

@@ -36,7 +36,7 @@ impl Job {
         Ok(())
     }
 
-    pub(super) fn hand_over(
+    fn hand_over(
         &mut self,
         commit: EpochCommit,
         coverage: Vec<LaneCoverage>,
@@ -59,7 +59,7 @@ impl Job {
 
     /// Everything that the epoch commits beside its messages, and what lanes' writers are to be told
     /// then.
-    pub(super) fn seal_parts(&mut self) -> Result<(SealedParts, Vec<LaneCoverage>), JobError> {
+    fn seal_parts(&mut self) -> Result<(SealedParts, Vec<LaneCoverage>), JobError> {
         let mut parts = SealedParts {
             trims: self.output.take_trims(&self.board),
             ..SealedParts::default()
@@ -113,7 +113,7 @@ impl Job {
         }
     }
 
-    pub(super) fn take_decision(
+    fn take_decision(
         &mut self,
         decision: Result<CommitOutcome, StorageError>,
         submitted: SubmittedEpoch,

@@ -8,6 +8,7 @@ use crate::engine::epoch::{BatchRoom, MessageName, OpenEpoch};
 use crate::engine::stream::InputMessages;
 use crate::engine::watermark::InputWatermarks;
 use crate::sink::{SinkError, SinkMessage};
+use crate::types::batch::Timestamp;
 use crate::types::ids::{EpochId, PartitionId};
 use crate::types::key::key_hash;
 use crate::types::timer::{TimerPlace, TimerSetting, TimerStep};
@@ -111,17 +112,14 @@ impl Job {
             })?;
         let last = self.chain.place_of_timer(&due, fired - 1);
         self.time.fired(step, fired, last);
-        let mut times = TimestampRuns::default();
-        times.push_many(setting.now, fired);
-        self.route(epoch, &times)?;
+        self.route(epoch, &TimestampRuns::repeated(setting.now, fired))?;
         Ok(true)
     }
 
     /// What timers that are set now are set by.
-    pub(super) fn timer_setting(&self) -> TimerSetting {
+    fn timer_setting(&self) -> TimerSetting {
         TimerSetting {
             now: self.clock.now(),
-            run: self.time.now().run,
             at_end: self.time.is_at_end(),
         }
     }
@@ -134,9 +132,9 @@ impl Job {
     ) -> Result<(), JobError> {
         epoch.add_input(&input);
         let partition = self.lease.partition;
-        let (times, count) = (self.times_of(&input), input.len());
-        let late = self.time.late_items(&input);
         let setting = self.timer_setting();
+        let (times, count) = (self.times_of(&input, setting.now), input.len());
+        let late = self.time.late_items(&input);
         self.chain
             .run(input, &late, setting, epoch, &*self.storage)
             .map_err(|error| {
@@ -162,11 +160,7 @@ impl Job {
 
     /// Names the messages that the last batch led to and puts them into lanes and sinks. `times` has the
     /// write or creation time of what follows from each item.
-    pub(super) fn route(
-        &mut self,
-        epoch: &mut OpenEpoch,
-        times: &TimestampRuns,
-    ) -> Result<(), JobError> {
+    fn route(&mut self, epoch: &mut OpenEpoch, times: &TimestampRuns) -> Result<(), JobError> {
         let mut sink_error = None;
         self.chain.visit_leaving(|place, at| {
             let (stream, messages) = (&self.streams[place], self.chain.stream(place));
@@ -203,16 +197,12 @@ impl Job {
         }
     }
 
-    /// When the items of a batch were written, for records of a source, or else the moment at which
-    /// what follows from them is created.
-    pub(super) fn times_of(&self, input: &InputMessages) -> TimestampRuns {
+    /// When the items of a batch were written, for records of a source, or else `now`, when what follows
+    /// from them is created.
+    fn times_of(&self, input: &InputMessages, now: Timestamp) -> TimestampRuns {
         match &self.input {
             JobInput::Source(source) => source.write_times().clone(),
-            JobInput::Lanes(_) => {
-                let mut times = TimestampRuns::default();
-                times.push_many(self.clock.now(), input.len());
-                times
-            }
+            JobInput::Lanes(_) => TimestampRuns::repeated(now, input.len()),
         }
     }
 

@@ -35,7 +35,7 @@ use crate::worker::job_time::JobTime;
 use crate::worker::output::LanesOutput;
 use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, StreamPlan};
 use crate::worker::progress::{EpochCounts, JobIdentity, JobProgress};
-use crate::worker::resting::SourcePace;
+use crate::worker::source_pace::SourcePace;
 use crate::worker::source_times::Activity;
 use crate::worker::timers::TimersError;
 use crate::worker::turns::SourceTurn;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::types::watermark::LaneTime;
 use crate::worker::error::JobError;
-use crate::worker::resting::{FOLLOW_INTERVAL, SourcePace};
+use crate::worker::source_pace::{FOLLOW_INTERVAL, SourcePace};
 use crate::worker::stall::Stall;
 
 use super::{Job, JobInput, JobStep};
@@ -64,7 +64,7 @@ impl Job {
     }
 
     /// Hands over an epoch that only tells readers the time.
-    pub(super) fn submit_step(&mut self, time: LaneTime) -> Result<JobStep, JobError> {
+    fn submit_step(&mut self, time: LaneTime) -> Result<JobStep, JobError> {
         let mut epoch = self.open_epoch();
         epoch.send_step(time);
         self.submit(epoch)?;
