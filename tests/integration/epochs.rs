@@ -12,7 +12,7 @@ use guest_behaviours::trace::STATES;
 use tidelock::clock::Clock;
 use tidelock::guest::{Component, Computation, ComputationSettings, GuestOptions, GuestRuntime};
 use tidelock::sink::file::FileSink;
-use tidelock::source::{OnChange, open};
+use tidelock::source::{Opening, open};
 use tidelock::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
 use tidelock::storage::rows::{self, ChunkLimit};
 use tidelock::storage::scan::ScanLimit;
@@ -30,8 +30,8 @@ use tidelock::worker::board::LaneBoard;
 use tidelock::worker::error::JobError;
 use tidelock::worker::job::{Job, JobStep};
 use tidelock::worker::plan::{
-    InputPlan, JobMemory, JobPlan, LanePlan, NodePlan, PartitionPlace, SinkPlan, SourcePlan,
-    StreamPlan, TimePlan,
+    InputPlan, JobMemory, JobPlan, LanePlan, NodePlan, PartitionPlace, SinkPlan, SinkTarget,
+    SourcePlan, StreamPlan, TimePlan,
 };
 use tidelock::worker::progress::RunProgress;
 
@@ -173,7 +173,7 @@ impl Jobs {
             format: RecordFormat::Lines,
             max_record_bytes: FileSourceOptions::RECORD_BYTES_MAX_DEFAULT,
         });
-        let source = open(&connector, position.as_deref(), OnChange::Refuse);
+        let source = open(&connector, Opening::at(position.as_deref()));
         let plan = JobPlan {
             run: 1,
             time: TimePlan::default(),
@@ -251,7 +251,7 @@ impl Jobs {
             sinks: vec![SinkPlan {
                 name: "answers".to_owned(),
                 sink: Box::new(FileSink::new()),
-                file: Some(file.expect("the store is sound")),
+                target: SinkTarget::File(file.expect("the store is sound")),
             }],
         };
         self.open(plan)

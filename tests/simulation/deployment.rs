@@ -18,7 +18,8 @@ use tidelock::types::batch::Description;
 use tidelock::types::ids::{PartitionId, SinkFileId, StreamId};
 use tidelock::types::pipeline::{EpochLimits, Pipeline, SinkConnector};
 use tidelock::worker::plan::{
-    InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, SourcePlan, TimePlan,
+    InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, SinkTarget, SourcePlan,
+    TimePlan,
 };
 use tidelock::worker::turns::SourceTurn;
 
@@ -298,7 +299,7 @@ impl Deployment {
             sinks.push(SinkPlan {
                 name: name.to_owned(),
                 sink: Box::new(FileSink::new()),
-                file: Some(self.sink_file(name, storage)?),
+                target: SinkTarget::File(self.sink_file(name, storage)?),
             });
         }
         let mut plan = JobPlan {

@@ -14,7 +14,7 @@ use crate::guest::native::NativeFunction;
 use crate::guest::{
     COMPONENT_BYTES_MAX, Component, Computation, ComputationSettings, GuestError, GuestRuntime,
 };
-use crate::source::{self, OnChange};
+use crate::source::{self, Opening};
 use crate::storage::StorageError;
 use crate::types::batch::{Batch, ComputationKind, Description, StateColumn};
 use crate::types::finding::Finding;
@@ -194,7 +194,7 @@ pub fn sink_file_findings(
 fn check_sources(pipeline: &Pipeline, findings: &mut Vec<Finding>) {
     for (name, source) in &pipeline.sources {
         let opened = source.partitions.iter();
-        let opened = opened.map(|partition| source::open(partition, None, OnChange::Refuse));
+        let opened = opened.map(|partition| source::open(partition, Opening::at(None)));
         for error in opened.filter_map(Result::err) {
             findings.push(Finding::error(
                 &pipeline.file,

@@ -17,7 +17,7 @@ use crate::types::ids::{LaneId, PartitionId};
 use crate::types::lease::Lease;
 use crate::types::pipeline::{Pipeline, SinkConnector};
 use crate::worker::plan::{
-    InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, TimePlan,
+    InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, SinkTarget, TimePlan,
 };
 use crate::worker::timers::TimersError;
 
@@ -226,14 +226,14 @@ impl<'a> Planner<'a> {
 
     fn sink(&self, name: &str) -> Result<SinkPlan, PlacementError> {
         let connector = &self.pipeline.sinks[name].connector;
-        let file = match connector {
-            SinkConnector::File { path } => Some(self.storage.open_sink_file(path)?),
-            SinkConnector::Stdout => None,
+        let target = match connector {
+            SinkConnector::File { path } => SinkTarget::File(self.storage.open_sink_file(path)?),
+            SinkConnector::Stdout => SinkTarget::Nowhere,
         };
         Ok(SinkPlan {
             name: name.to_owned(),
             sink: sink::open(connector),
-            file,
+            target,
         })
     }
 }

@@ -7,7 +7,7 @@ use crate::controller::change::Change;
 use crate::controller::placement::PlacementError;
 use crate::controller::registry::Registration;
 use crate::source::parked::ParkedSource;
-use crate::source::{self, OnChange, Source, SourceError};
+use crate::source::{self, OnChange, Opening, Source, SourceError};
 use crate::storage::{Storage, rows};
 use crate::types::pipeline::{Pipeline, SourceConnector, SourceOptions};
 use crate::worker::plan::SourcePlan;
@@ -47,7 +47,13 @@ pub fn open_sources(
         let numbers = registration.source(name);
         for (index, (connector, number)) in options.partitions.iter().zip(numbers).enumerate() {
             let position = rows::read_source_position(storage, *number)?;
-            let open = |on_change| source::open(connector, position.as_deref(), on_change);
+            let open = |on_change| {
+                let opening = Opening {
+                    on_change,
+                    ..Opening::at(position.as_deref())
+                };
+                source::open(connector, opening)
+            };
             let source = match open(OnChange::Refuse) {
                 Err(SourceError::IdentityChanged { path, was, now }) => {
                     let what = format!("content of source {name} ({})", path.display());

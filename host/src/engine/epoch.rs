@@ -11,10 +11,11 @@ use crate::types::batch::{Batch, Timestamp};
 use crate::types::column::Column;
 use crate::types::epoch::{
     Checksum, ChunkMessages, EpochCommit, EpochRecord, EpochTime, FrontierAdvance, LaneChunk,
-    LaneTrim, SinkAppend, StateChanges,
+    LaneTrim, SinkAppend, SinkProgress, SourceMark, StateChanges,
 };
 use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId};
 use crate::types::pipeline::EpochLimits;
+use crate::types::queue::QueueAppend;
 use crate::types::timer::TimerChanges;
 use crate::types::watermark::{LaneStep, LaneTime};
 
@@ -72,6 +73,8 @@ pub struct MessageName {
 pub struct SealedParts {
     /// The source's new position.
     pub source_position: Option<Vec<u8>>,
+    /// What the source keeps beside it, names rising.
+    pub source_marks: Vec<SourceMark>,
     /// New frontiers.
     pub frontiers: Vec<FrontierAdvance>,
     /// Changed states.
@@ -84,6 +87,12 @@ pub struct SealedParts {
     pub trims: Vec<LaneTrim>,
     /// Rows of file sinks.
     pub appends: Vec<(SinkFileId, Vec<u8>)>,
+    /// Files that get no more rows.
+    pub finished_files: Vec<SinkFileId>,
+    /// Rows of queues.
+    pub queue_appends: Vec<QueueAppend>,
+    /// How far sinks are, names rising.
+    pub sink_progress: Vec<SinkProgress>,
 }
 
 impl OpenEpoch {
@@ -235,12 +244,13 @@ impl OpenEpoch {
     /// Seals the epoch: from here on only storage changes its fate.
     pub fn seal(mut self, parts: SealedParts) -> EpochCommit {
         self.chunks.retain(|(_, messages)| !messages.is_empty());
-        let output_checksum = output_checksum(&self.chunks, &parts.appends);
+        let output_checksum = output_checksum(&self.chunks, &parts);
         EpochCommit {
             partition: self.identity.partition,
             generation: self.identity.generation,
             epoch: self.identity.epoch,
             source_position: parts.source_position,
+            source_marks: parts.source_marks,
             frontiers: parts.frontiers,
             dropped_frontiers: Vec::new(),
             dropped_records: Vec::new(),
@@ -261,6 +271,9 @@ impl OpenEpoch {
                 .into_iter()
                 .map(|(file, bytes)| SinkAppend { file, bytes })
                 .collect(),
+            finished_files: parts.finished_files,
+            queue_appends: parts.queue_appends,
+            sink_progress: parts.sink_progress,
             record: EpochRecord {
                 deployment: self.identity.deployment,
                 input_count: self.input_messages,
@@ -296,11 +309,8 @@ impl BatchRoom {
     }
 }
 
-/// The checksum of all that an epoch hands on: whole chunks, then whole file appends.
-fn output_checksum(
-    chunks: &[(LaneId, ChunkMessages)],
-    appends: &[(SinkFileId, Vec<u8>)],
-) -> Checksum {
+/// The checksum of all that an epoch hands on: whole chunks, then whole file appends, then rows of queues.
+fn output_checksum(chunks: &[(LaneId, ChunkMessages)], parts: &SealedParts) -> Checksum {
     let mut hasher = ColumnsHasher::default();
     for (lane, messages) in chunks {
         hasher.add_numbers([lane.stream.0, lane.reader.0]);
@@ -313,9 +323,15 @@ fn output_checksum(
             hasher.add_numbers([place as u64, watermark, u64::from(is_idle)]);
         }
     }
-    for (file, bytes) in appends {
+    for (file, bytes) in &parts.appends {
         hasher.add_numbers([file.0]);
         hasher.add_value(bytes);
+    }
+    for QueueAppend { queue, rows } in &parts.queue_appends {
+        hasher.add_numbers([queue.0]);
+        hasher.add_column(&rows.keys);
+        hasher.add_numbers(rows.event_times.iter().copied());
+        hasher.add_column(&rows.payloads);
     }
     hasher.finish()
 }

@@ -7,6 +7,7 @@
 use memchr::memchr;
 
 use crate::sink::{Sealed, Sink, SinkError, SinkMessage};
+use crate::types::batch::Timestamp;
 
 /// Messages of one epoch as lines.
 #[derive(Debug, Default)]
@@ -26,7 +27,7 @@ impl Sink for FileSink {
         append_line(message, &mut self.lines)
     }
 
-    fn seal(&mut self) -> Result<Sealed, SinkError> {
+    fn seal(&mut self, _now: Timestamp) -> Result<Sealed, SinkError> {
         Ok(match self.lines.is_empty() {
             true => Sealed::Nothing,
             false => Sealed::Append(std::mem::take(&mut self.lines)),
@@ -56,6 +57,8 @@ mod tests {
         SinkMessage {
             stream: "alerts",
             index,
+            key: b"",
+            event_time: 0,
             payload,
         }
     }
@@ -67,10 +70,10 @@ mod tests {
             sink.add(message(index as u32, payload)).unwrap();
         }
         assert_eq!(
-            sink.seal().unwrap(),
+            sink.seal(0).unwrap(),
             Sealed::Append(b"a\n\n\xff\r\n".to_vec())
         );
-        assert_eq!(sink.seal().unwrap(), Sealed::Nothing);
+        assert_eq!(sink.seal(0).unwrap(), Sealed::Nothing);
     }
 
     #[test]
@@ -83,6 +86,6 @@ mod tests {
              writes one message a line; encode the payload without line ends, as JSON does"
         );
         // Nothing of it is written, should somebody seal nevertheless.
-        assert_eq!(sink.seal().unwrap(), Sealed::Nothing);
+        assert_eq!(sink.seal(0).unwrap(), Sealed::Nothing);
     }
 }

@@ -14,6 +14,7 @@ pub mod stdout;
 
 use crate::sink::file::FileSink;
 use crate::sink::stdout::StdoutSink;
+use crate::types::batch::Timestamp;
 use crate::types::pipeline::SinkConnector;
 
 /// A sink for the connector that a pipeline names.
@@ -35,13 +36,13 @@ pub trait Sink: Send {
     /// job.
     fn add(&mut self, message: SinkMessage<'_>) -> Result<(), SinkError>;
 
-    /// Ends the epoch: answers what must be committed with it. Nothing of the epoch is left behind
+    /// Ends the epoch at `now`, by the host's clock: answers what must be committed with it. Nothing of the epoch is left behind
     /// in the sink, whatever the answer.
     ///
     /// # Errors
     ///
     /// When the sink acts before the commit and could not. The epoch must not be committed.
-    fn seal(&mut self) -> Result<Sealed, SinkError>;
+    fn seal(&mut self, now: Timestamp) -> Result<Sealed, SinkError>;
 }
 
 /// A message on its way out.
@@ -51,6 +52,10 @@ pub struct SinkMessage<'a> {
     pub stream: &'a str,
     /// Its place among the epoch's outputs, from 0.
     pub index: u32,
+    /// Its key; empty where it has none.
+    pub key: &'a [u8],
+    /// Its event time; 0 where it has none.
+    pub event_time: Timestamp,
     /// What it carries.
     pub payload: &'a [u8],
 }

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use crate::sink::file::append_line;
 use crate::sink::{Sealed, Sink, SinkError, SinkMessage};
+use crate::types::batch::Timestamp;
 
 /// What a person should know who pipes the output on.
 pub const NOTICE: &str = "standard output gets every message at least once: after a kill, the \
@@ -46,7 +47,7 @@ impl<W: Write + Send> Sink for StdoutSink<W> {
         append_line(message, &mut self.lines)
     }
 
-    fn seal(&mut self) -> Result<Sealed, SinkError> {
+    fn seal(&mut self, _now: Timestamp) -> Result<Sealed, SinkError> {
         let written = match self.lines.is_empty() {
             true => Ok(()),
             false => self
@@ -77,6 +78,8 @@ mod tests {
         SinkMessage {
             stream: "alerts",
             index: 0,
+            key: b"",
+            event_time: 0,
             payload,
         }
     }
@@ -86,9 +89,9 @@ mod tests {
         let mut sink = StdoutSink::with_output(Vec::new());
         sink.add(message(b"b")).unwrap();
         assert_eq!(sink.output, b"");
-        assert_eq!(sink.seal().unwrap(), Sealed::Nothing);
+        assert_eq!(sink.seal(0).unwrap(), Sealed::Nothing);
         assert_eq!(sink.output, b"b\n");
-        assert_eq!(sink.seal().unwrap(), Sealed::Nothing);
+        assert_eq!(sink.seal(0).unwrap(), Sealed::Nothing);
         assert_eq!(sink.output, b"b\n");
     }
 
@@ -110,7 +113,7 @@ mod tests {
         ] {
             let mut sink = StdoutSink::with_output(Failing(kind));
             sink.add(message(b"a")).unwrap();
-            let error = sink.seal().unwrap_err();
+            let error = sink.seal(0).unwrap_err();
             assert_eq!(matches!(error, SinkError::ReaderGone { .. }), is_gone);
             assert_eq!(matches!(error, SinkError::Write { .. }), !is_gone);
         }

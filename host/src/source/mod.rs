@@ -9,11 +9,12 @@ pub mod file;
 pub mod parked;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::source::file::{FileSource, FinishedFile};
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
-use crate::types::epoch::Checksum;
+use crate::types::epoch::{Checksum, SourceMark};
 use crate::types::pipeline::SourceConnector;
 use crate::types::timestamp_runs::TimestampRuns;
 
@@ -35,6 +36,21 @@ pub trait Source: Send {
     /// The position behind the last record that `poll` returned, encoded with a format version.
     fn position(&self) -> Vec<u8>;
 
+    /// What became of that which the source keeps by name, since this was last asked; names rising. Whoever
+    /// drives it commits that with the position, and it is there when the source is opened again.
+    fn take_marks(&mut self) -> Vec<SourceMark> {
+        Vec::new()
+    }
+
+    /// Tells the source, before it is polled, how long the process has run: for those that keep to a pace.
+    fn tell_time(&mut self, _elapsed: Duration) {}
+
+    /// After [`PollOutcome::Wait`], when it is worth asking again at the latest; `None`: when whoever
+    /// drives it thinks best.
+    fn wait_at_most(&self) -> Option<Duration> {
+        None
+    }
+
     /// When the record that comes next was written, as far as it is known: by it the partitions of a
     /// source are ordered, the oldest first (row R5).
     fn write_time(&self) -> Timestamp;
@@ -43,16 +59,42 @@ pub trait Source: Send {
     fn progress(&self) -> SourceProgress;
 }
 
-/// Opens a source at `position`, or at its beginning.
+/// What a source is opened with.
+#[derive(Debug, Clone, Copy)]
+pub struct Opening<'a> {
+    /// The committed position; `None`: the source's beginning.
+    pub position: Option<&'a [u8]>,
+    /// What it keeps by name, committed with that; names rising.
+    pub marks: &'a [SourceMark],
+    /// What to do when it is no longer what was read before.
+    pub on_change: OnChange,
+}
+
+impl Opening<'_> {
+    /// At a position, for a source that keeps nothing by name; what has changed is refused.
+    pub fn at(position: Option<&[u8]>) -> Opening<'_> {
+        Opening {
+            position,
+            marks: &[],
+            on_change: OnChange::Refuse,
+        }
+    }
+}
+
+/// Opens a source at its committed position, or at its beginning.
 ///
 /// # Errors
 ///
 /// When it can't be opened or is no longer what was read before; see [`SourceError`].
 pub fn open(
     connector: &SourceConnector,
-    position: Option<&[u8]>,
-    on_change: OnChange,
+    opening: Opening<'_>,
 ) -> Result<Box<dyn Source>, SourceError> {
+    let Opening {
+        position,
+        on_change,
+        ..
+    } = opening;
     match connector {
         SourceConnector::File(options) => {
             // A file that is followed is never at an end.
@@ -69,7 +111,7 @@ pub fn open(
 /// Whether a source has a record behind a committed position. One that is not there any more, can't be
 /// read, or is not what was read before has none.
 pub fn has_more(connector: &SourceConnector, position: &[u8]) -> bool {
-    let Ok(mut source) = open(connector, Some(position), OnChange::Refuse) else {
+    let Ok(mut source) = open(connector, Opening::at(Some(position))) else {
         return false;
     };
     let one = PollLimit { rows: 1, bytes: 1 };
@@ -168,16 +210,31 @@ pub enum PollOutcome {
     End,
 }
 
-/// Records as columns. A source record's key is empty and its event time 0 until options say more.
+/// Records as columns. A record without a key has an empty one, one without an event time 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceRecords {
     /// The records.
     pub payloads: Column,
-    /// Where each record begins: its line in the (decompressed) file, from 1.
+    /// Their keys, one for each, or none at all where the source gives none.
+    pub keys: Column,
+    /// Their event times, one for each, or none at all where the source gives none.
+    pub event_times: Vec<Timestamp>,
+    /// Where each record begins: its line in the (decompressed) file, from 1, or its offset.
     pub lines: Vec<u64>,
     /// When each record was written: the time that the source's system took down for it, never one
     /// that stands in the record.
     pub write_times: TimestampRuns,
+}
+
+impl SourceRecords {
+    /// Removes all records and keeps the memory.
+    pub fn clear(&mut self) {
+        self.payloads.clear();
+        self.keys.clear();
+        self.event_times.clear();
+        self.lines.clear();
+        self.write_times.clear();
+    }
 }
 
 /// How far a source is.

@@ -2,7 +2,7 @@
 //! nothing while it waits, and is opened again, with the same checks, when its first record is asked for.
 
 use crate::source::{
-    OnChange, PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords, open,
+    Opening, PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords, open,
 };
 use crate::types::batch::Timestamp;
 use crate::types::pipeline::SourceConnector;
@@ -31,7 +31,7 @@ impl ParkedSource {
     fn opened(&mut self) -> Result<&mut dyn Source, SourceError> {
         let source = match self.opened.take() {
             Some(source) => source,
-            None => open(&self.connector, Some(&self.position), OnChange::Refuse)?,
+            None => open(&self.connector, Opening::at(Some(&self.position)))?,
         };
         Ok(&mut **self.opened.insert(source))
     }
@@ -83,7 +83,7 @@ mod tests {
             format: RecordFormat::Lines,
             max_record_bytes: 100,
         });
-        let mut source = open(&connector, None, OnChange::Refuse).unwrap();
+        let mut source = open(&connector, Opening::at(None)).unwrap();
         let one = PollLimit { rows: 1, ..ALL };
         source.poll(one, &mut SourceRecords::default()).unwrap();
         (folder, connector, source)

@@ -10,7 +10,8 @@
 
 use std::sync::Arc;
 
-use crate::storage::{StorageError, entry, keys, timer_codec};
+use crate::storage::keys::KEY_BYTES_MAX;
+use crate::storage::{StorageError, entry, keys, queue_codec, timer_codec};
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::epoch::{
@@ -63,7 +64,7 @@ pub enum NewValue<'a> {
     Chunk(&'a Arc<ChunkMessages>),
 }
 
-/// Calls `emit` with every row that the epoch changes, sink files and heads excepted, in the order
+/// Calls `emit` with every row that the epoch changes, sink files, queues and heads excepted, in the order
 /// of their keys, each once. Reuses its buffers: nothing is allocated for the row of a state.
 pub fn for_each_row(commit: &EpochCommit, mut emit: impl FnMut(&[u8], NewValue<'_>)) {
     let partition = commit.partition;
@@ -111,6 +112,19 @@ pub fn for_each_row(commit: &EpochCommit, mut emit: impl FnMut(&[u8], NewValue<'
         emit(&key, value);
     }
     timer_codec::for_each_timer_row(partition, &commit.timers, &mut emit);
+    let marks = commit.source_marks.iter();
+    let marks = marks.map(|mark| (keys::source_mark(partition, &mark.name), &mark.value));
+    let progress = commit.sink_progress.iter();
+    let progress = progress.map(|of| (keys::sink_progress(partition, &of.sink), &of.value));
+    for (key, kept) in marks.chain(progress) {
+        match kept {
+            Some(kept) => {
+                put_plain(&mut value, kept);
+                emit(&key, NewValue::Bytes(&value));
+            }
+            None => emit(&key, NewValue::Gone),
+        }
+    }
 }
 
 /// Rows sorted by key; of two with one key the later one counts.
@@ -159,6 +173,8 @@ pub fn check_storable(commit: &EpochCommit) -> Result<(), StorageError> {
     };
     check_states(&commit.states).map_err(unstorable)?;
     timer_codec::check_timers(&commit.timers).map_err(unstorable)?;
+    queue_codec::check_queue_appends(commit).map_err(unstorable)?;
+    check_names(commit).map_err(unstorable)?;
     let advances = commit.frontiers.iter().map(|advance| &advance.lane);
     for lane in advances.chain(&commit.dropped_frontiers) {
         if lane.reader != commit.partition {
@@ -201,6 +217,23 @@ pub fn check_storable(commit: &EpochCommit) -> Result<(), StorageError> {
         return Err(unstorable(format!(
             "it is {size} bytes long, at most {ENTRY_BYTES_MAX} fit; lower max_bytes_per_epoch"
         )));
+    }
+    Ok(())
+}
+
+/// Whether what is kept by name has names that rise and fit.
+fn check_names(commit: &EpochCommit) -> Result<(), Finding> {
+    let marks = commit.source_marks.iter().map(|mark| &mark.name);
+    let sinks = commit.sink_progress.iter().map(|of| &of.sink);
+    let names: [Vec<&String>; 2] = [marks.collect(), sinks.collect()];
+    for names in names {
+        if !names.is_sorted_by(|left, right| left < right) {
+            return Err(format!("the names {names:?} do not rise"));
+        }
+        let long = names.iter().find(|name| name.len() + 9 > KEY_BYTES_MAX);
+        if let Some(name) = long {
+            return Err(format!("a name has {} bytes", name.len()));
+        }
     }
     Ok(())
 }
@@ -842,8 +875,9 @@ pub(super) mod tests {
     use super::*;
     use crate::storage::timer_keys::{self, TimerKey};
     use crate::types::batch::TimeDomain;
-    use crate::types::epoch::{LaneChunk, LaneTrim, SinkAppend};
+    use crate::types::epoch::{LaneChunk, LaneTrim, SinkAppend, SinkProgress, SourceMark};
     use crate::types::ids::SinkFileId;
+    use crate::types::queue::{QueueAppend, QueueRows};
     use crate::types::timer::{PendingTimers, TimerChanges, TimerTimes};
 
     pub(super) fn lane(reader: u64) -> LaneId {
@@ -870,6 +904,7 @@ pub(super) mod tests {
             generation: Generation(3),
             epoch: EpochId(1_001),
             source_position: Some(b"line 12".to_vec()),
+            source_marks: vec![mark("a.csv", Some(b"done")), mark("b.csv", None)],
             frontiers: vec![FrontierAdvance {
                 run: 1,
                 time: LaneTime::default(),
@@ -922,6 +957,20 @@ pub(super) mod tests {
                 file: SinkFileId(1),
                 bytes: b"row\n".to_vec(),
             }],
+            finished_files: vec![SinkFileId(1)],
+            queue_appends: vec![QueueAppend {
+                queue: PartitionId(8),
+                rows: Arc::new(QueueRows {
+                    keys: [b"k".as_slice(), b""].into_iter().collect(),
+                    event_times: vec![1, 0],
+                    payloads: [b"one".as_slice(), b"two"].into_iter().collect(),
+                    write_time: 5,
+                }),
+            }],
+            sink_progress: vec![SinkProgress {
+                sink: "alerts".to_owned(),
+                value: Some(b"2".to_vec()),
+            }],
             record: EpochRecord {
                 time: full_time(),
                 deployment: 1,
@@ -934,6 +983,13 @@ pub(super) mod tests {
                 state_checksum: Checksum::of(b"state"),
                 output_checksum: Checksum::of(b"out"),
             },
+        }
+    }
+
+    fn mark(name: &str, value: Option<&[u8]>) -> SourceMark {
+        SourceMark {
+            name: name.to_owned(),
+            value: value.map(<[u8]>::to_vec),
         }
     }
 
@@ -1109,6 +1165,9 @@ pub(super) mod tests {
                 (timer_keys::timer_stream(partition, "hour"), true),
                 (timer_keys::timer_stream(partition, "quiet"), true),
                 (timer_keys::timer_stream(partition, "spent"), false),
+                (keys::source_mark(partition, "a.csv"), true),
+                (keys::source_mark(partition, "b.csv"), false),
+                (keys::sink_progress(partition, "alerts"), true),
             ]
         );
         assert!(rows.is_sorted_by(|left, right| left.0 < right.0));

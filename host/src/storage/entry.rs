@@ -10,18 +10,22 @@ use crate::storage::codec::{
     FORMAT_VERSION, Fields, Finding, len_u32, put_bytes, put_chunk, put_column, put_head, put_lane,
     put_lane_time, put_optional, put_record, put_u32, put_u64, put_u64s,
 };
+use crate::storage::queue_codec::put_queue_rows;
 use crate::storage::timer_codec::{put_timers, timers_size_bound};
 use crate::types::column::Column;
 use crate::types::epoch::{
-    Checksum, EpochCommit, FrontierAdvance, Head, LaneChunk, LaneTrim, SinkAppend, StateChanges,
+    Checksum, EpochCommit, FrontierAdvance, Head, LaneChunk, LaneTrim, SinkAppend, SinkProgress,
+    SourceMark, StateChanges,
 };
 use crate::types::ids::{EpochId, Generation, PartitionId, SinkFileId};
+use crate::types::queue::QueueAppend;
 
 /// A staged epoch on its way to the store: the body is encoded by whoever submits it, the head of
-/// the entry (predecessor, offsets in sink files) is filled in by the committer, as often as needed.
+/// the entry (predecessor, offsets in sink files and queues) is filled in by the committer, as often as needed.
 #[derive(Debug, Clone)]
 pub struct EntryDraft {
     bytes: Vec<u8>,
+    /// Of files and of queues.
     append_count: usize,
 }
 
@@ -35,7 +39,7 @@ const OFFSETS_AT: usize = APPEND_COUNT_AT + 4;
 impl EntryDraft {
     /// Encodes an epoch that [`check_storable`](crate::storage::codec::check_storable) let through.
     pub fn new(commit: &EpochCommit) -> EntryDraft {
-        let append_count = commit.appends.len();
+        let append_count = commit.appends.len() + commit.queue_appends.len();
         let body_at = OFFSETS_AT + 8 * append_count;
         let mut bytes = Vec::with_capacity(entry_size_bound(commit));
         bytes.resize(body_at, 0);
@@ -54,7 +58,8 @@ impl EntryDraft {
     ///
     /// # Panics
     ///
-    /// When there are not as many offsets as the epoch has appends.
+    /// When there are not as many offsets as the epoch has appends: first those to files, then those to
+    /// queues.
     pub fn seal(&mut self, predecessor: &Head, offsets: &[u64]) -> Checksum {
         assert_eq!(
             offsets.len(),
@@ -83,7 +88,7 @@ impl EntryDraft {
 pub struct Entry {
     /// The head that it follows.
     pub predecessor: Head,
-    /// Where each append begins in its file.
+    /// Where each append begins in its file, then where each begins in its queue's partition.
     pub offsets: Vec<u64>,
     /// The epoch.
     pub commit: EpochCommit,
@@ -112,7 +117,7 @@ impl Entry {
         let mut fields = Fields::behind_version(body);
         let commit = fields.body()?;
         fields.end()?;
-        if commit.appends.len() != offsets.len() {
+        if commit.appends.len() + commit.queue_appends.len() != offsets.len() {
             return Err("the entry does not have one offset for each append".to_owned());
         }
         Ok(Entry {
@@ -137,6 +142,15 @@ pub(super) fn entry_size_bound(commit: &EpochCommit) -> usize {
     let appends: usize = (commit.appends.iter())
         .map(|append| 24 + append.bytes.len())
         .sum();
+    let queue_appends: usize = (commit.queue_appends.iter())
+        .map(|append| 48 + 16 * append.rows.len() + append.rows.size_bytes())
+        .sum();
+    let marks = commit.source_marks.iter();
+    let marks = marks.map(|mark| (mark.name.len(), &mark.value));
+    let progress = commit.sink_progress.iter();
+    let named: usize = (progress.map(|of| (of.sink.len(), &of.value)).chain(marks))
+        .map(|(name, value)| 8 + name + value.as_ref().map_or(0, Vec::len))
+        .sum();
     let position = commit.source_position.as_ref().map_or(0, Vec::len);
     let time = &commit.record.time;
     let fired = time.fired_up_to.as_ref();
@@ -152,6 +166,9 @@ pub(super) fn entry_size_bound(commit: &EpochCommit) -> usize {
         + timers_size_bound(&commit.timers)
         + chunks
         + appends
+        + queue_appends
+        + named
+        + 8 * commit.finished_files.len()
         + 64 * commit.frontiers.len()
         + 24 * commit.dropped_frontiers.len()
         + 8 * commit.dropped_records.len()
@@ -163,6 +180,11 @@ fn put_body(buffer: &mut Vec<u8>, commit: &EpochCommit) {
     put_u64(buffer, commit.generation.0);
     put_u64(buffer, commit.epoch.0);
     put_optional(buffer, commit.source_position.as_deref());
+    put_u32(buffer, len_u32(commit.source_marks.len()));
+    for mark in &commit.source_marks {
+        put_bytes(buffer, mark.name.as_bytes());
+        put_optional(buffer, mark.value.as_deref());
+    }
     put_u32(buffer, len_u32(commit.frontiers.len()));
     for advance in &commit.frontiers {
         put_lane(buffer, advance.lane);
@@ -205,6 +227,20 @@ fn put_body(buffer: &mut Vec<u8>, commit: &EpochCommit) {
         put_u64(buffer, append.file.0);
         put_bytes(buffer, &append.bytes);
     }
+    put_u32(buffer, len_u32(commit.finished_files.len()));
+    for file in &commit.finished_files {
+        put_u64(buffer, file.0);
+    }
+    put_u32(buffer, len_u32(commit.queue_appends.len()));
+    for append in &commit.queue_appends {
+        put_u64(buffer, append.queue.0);
+        put_queue_rows(buffer, &append.rows);
+    }
+    put_u32(buffer, len_u32(commit.sink_progress.len()));
+    for progress in &commit.sink_progress {
+        put_bytes(buffer, progress.sink.as_bytes());
+        put_optional(buffer, progress.value.as_deref());
+    }
     put_record(buffer, &commit.record);
 }
 
@@ -229,6 +265,12 @@ impl Fields<'_> {
             generation: Generation(self.u64()?),
             epoch: EpochId(self.u64()?),
             source_position: self.optional()?,
+            source_marks: self.many(8, |fields| {
+                Ok(SourceMark {
+                    name: fields.text()?,
+                    value: fields.optional()?,
+                })
+            })?,
             frontiers: self.many(53, |fields| {
                 Ok(FrontierAdvance {
                     lane: fields.lane()?,
@@ -261,6 +303,19 @@ impl Fields<'_> {
                     bytes: fields.bytes()?.to_vec(),
                 })
             })?,
+            finished_files: self.many(8, |fields| Ok(SinkFileId(fields.u64()?)))?,
+            queue_appends: self.many(20, |fields| {
+                Ok(QueueAppend {
+                    queue: PartitionId(fields.u64()?),
+                    rows: Arc::new(fields.queue_rows()?),
+                })
+            })?,
+            sink_progress: self.many(8, |fields| {
+                Ok(SinkProgress {
+                    sink: fields.text()?,
+                    value: fields.optional()?,
+                })
+            })?,
             record: self.record()?,
         })
     }
@@ -277,18 +332,18 @@ mod tests {
         let mut draft = EntryDraft::new(&commit);
         let capacity = draft.bytes.capacity();
         assert!(draft.bytes.len() <= capacity && capacity == entry_size_bound(&commit));
-        draft.seal(&Head::default(), &[0]);
-        let checksum = draft.seal(&predecessor(), &[77]);
+        draft.seal(&Head::default(), &[0, 0]);
+        let checksum = draft.seal(&predecessor(), &[77, 4]);
         let entry = Entry::decode(draft.bytes(), checksum).unwrap();
         assert_eq!(entry.predecessor, predecessor());
-        assert_eq!(entry.offsets, [77]);
+        assert_eq!(entry.offsets, [77, 4]);
         assert_eq!(entry.commit, commit);
     }
 
     #[test]
     fn every_flipped_bit_and_every_cut_of_an_entry_is_noticed() {
         let mut draft = EntryDraft::new(&full_commit());
-        let checksum = draft.seal(&predecessor(), &[77]);
+        let checksum = draft.seal(&predecessor(), &[77, 4]);
         let bytes = draft.bytes();
         for index in 0..bytes.len() {
             let mut broken = bytes.to_vec();

@@ -26,6 +26,10 @@
 //! | `0c` [`TIMER_HOLD`] | partition, moment, clock, trigger time, stream name, `00`, key | a timer that holds the output watermark at that moment |
 //! | `0d` [`SYSTEM_TIMER`] | partition, stream name, `00`, key | the timer that stands for a key by the system's clock |
 //! | `0e` [`TIMER_STREAM`] | partition, stream name | its clock, how many of its timers are pending |
+//! | `0f` [`SOURCE_MARK`] | partition, name | something that the partition's source keeps by name |
+//! | `10` [`SINK_PROGRESS`] | partition, sink name | how far a sink is that the partition feeds |
+//! | `11` [`QUEUE_ROWS`] | queue partition, offset of the last row | rows that were written together |
+//! | `12` [`QUEUE_BOUNDS`] | queue partition | from where to where it has rows |
 //!
 //! | catalog prefix | then | value |
 //! |---|---|---|
@@ -71,6 +75,15 @@ pub const TIMER_HOLD: u8 = 0x0c;
 pub const SYSTEM_TIMER: u8 = 0x0d;
 /// Streams that have pending timers.
 pub const TIMER_STREAM: u8 = 0x0e;
+
+/// What sources keep by name.
+pub const SOURCE_MARK: u8 = 0x0f;
+/// How far sinks are.
+pub const SINK_PROGRESS: u8 = 0x10;
+/// Rows of queues.
+pub const QUEUE_ROWS: u8 = 0x11;
+/// From where to where queue partitions have rows.
+pub const QUEUE_BOUNDS: u8 = 0x12;
 
 /// The id that both halves of a store carry.
 pub const CATALOG_STORE_ID: u8 = b'i';
@@ -225,6 +238,28 @@ pub fn epoch_records_of(partition: PartitionId) -> (Vec<u8>, Vec<u8>) {
 /// The epoch of an epoch record's key.
 pub fn parse_epoch_record(key: &[u8]) -> Option<EpochId> {
     (key.len() == 17 && key[0] == EPOCH_RECORD).then(|| EpochId(number_at(key, 9)))
+}
+
+/// Key of what the source of a partition keeps under a name.
+pub fn source_mark(partition: PartitionId, name: &str) -> Vec<u8> {
+    [&key(SOURCE_MARK, [partition.0]), name.as_bytes()].concat()
+}
+
+/// Key of how far a sink is that a partition feeds.
+pub fn sink_progress(partition: PartitionId, sink: &str) -> Vec<u8> {
+    [&key(SINK_PROGRESS, [partition.0]), sink.as_bytes()].concat()
+}
+
+/// The range of keys of all that a partition has under a prefix of the table.
+pub fn all_of(prefix: u8, partition: PartitionId) -> (Vec<u8>, Vec<u8>) {
+    let start = key(prefix, [partition.0]);
+    let end = prefix_end(&start);
+    (start, end)
+}
+
+/// The name that follows the partition in a key of [`SOURCE_MARK`] or [`SINK_PROGRESS`].
+pub fn parse_name(key: &[u8]) -> Option<&str> {
+    std::str::from_utf8(key.get(9..)?).ok()
 }
 
 /// Key of a sink file's committed length.

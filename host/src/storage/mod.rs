@@ -41,6 +41,7 @@ pub mod entry;
 pub mod keys;
 pub mod leases;
 pub mod memory;
+mod queue_codec;
 pub mod rows;
 pub mod scan;
 mod timer_codec;

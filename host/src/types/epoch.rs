@@ -9,6 +9,7 @@ use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId};
 use crate::types::lease::Lease;
+use crate::types::queue::QueueAppend;
 use crate::types::timer::{TimerChanges, TimerPlace};
 use crate::types::timestamp_runs::TimestampRuns;
 use crate::types::watermark::{LaneStep, LaneTime};
@@ -73,6 +74,8 @@ pub struct EpochCommit {
     pub epoch: EpochId,
     /// The new position in the partition's source, as the source encodes it.
     pub source_position: Option<Vec<u8>>,
+    /// What the source keeps beside its position, names rising.
+    pub source_marks: Vec<SourceMark>,
     /// How far the job has read in each lane that it moved on in.
     pub frontiers: Vec<FrontierAdvance>,
     /// Lanes that the partition never reads again: their frontiers go.
@@ -90,6 +93,12 @@ pub struct EpochCommit {
     pub trims: Vec<LaneTrim>,
     /// Rows of synchronous file sinks.
     pub appends: Vec<SinkAppend>,
+    /// Files that get no more rows behind those of this epoch.
+    pub finished_files: Vec<SinkFileId>,
+    /// Rows of queues, at most one item for each partition of a queue.
+    pub queue_appends: Vec<QueueAppend>,
+    /// How far sinks are that have to know it, names rising.
+    pub sink_progress: Vec<SinkProgress>,
     /// What the epoch was, for those who look at it later.
     pub record: EpochRecord,
 }
@@ -102,6 +111,7 @@ impl EpochCommit {
             generation: lease.generation,
             epoch,
             source_position: None,
+            source_marks: Vec::new(),
             frontiers: Vec::new(),
             dropped_frontiers: Vec::new(),
             dropped_records: Vec::new(),
@@ -110,6 +120,9 @@ impl EpochCommit {
             chunks: Vec::new(),
             trims: Vec::new(),
             appends: Vec::new(),
+            finished_files: Vec::new(),
+            queue_appends: Vec::new(),
+            sink_progress: Vec::new(),
             record: EpochRecord::default(),
         }
     }
@@ -238,6 +251,24 @@ pub struct SinkAppend {
     pub file: SinkFileId,
     /// Whole rows.
     pub bytes: Vec<u8>,
+}
+
+/// Something that a source's partition keeps by name, such as that it has read a file to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceMark {
+    /// The name.
+    pub name: String,
+    /// What is kept, as the source encodes it; `None` when it goes.
+    pub value: Option<Vec<u8>>,
+}
+
+/// How far a sink is that a partition feeds, as the sink encodes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SinkProgress {
+    /// The sink's name.
+    pub sink: String,
+    /// How far it is; `None` when that is to be forgotten.
+    pub value: Option<Vec<u8>>,
 }
 
 /// What an epoch was: counts, and digests that anybody can compute again from the same input.

@@ -10,6 +10,7 @@ pub mod key;
 pub mod lease;
 pub mod moment;
 pub mod pipeline;
+pub mod queue;
 pub mod small_bytes;
 pub mod timer;
 pub mod timestamp_runs;

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use crate::engine::epoch::SealedParts;
 use crate::guest::Computation;
-use crate::sink::Sink;
+use crate::sink::{Sealed, Sink};
 use crate::source::Source;
 use crate::types::batch::Timestamp;
 use crate::types::ids::{LaneId, PartitionId, SinkFileId, StreamId};
@@ -203,8 +204,32 @@ pub struct SinkPlan {
     pub name: String,
     /// The connector.
     pub sink: Box<dyn Sink>,
-    /// The file that the committer appends its rows to; `None` where the sink writes by itself.
-    pub file: Option<SinkFileId>,
+    /// Where what it answers at the end of an epoch goes.
+    pub target: SinkTarget,
+}
+
+/// Where what a sink answers at the end of an epoch goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SinkTarget {
+    /// Nowhere: the sink writes by itself, or keeps nothing.
+    Nowhere,
+    /// A file that the committer appends its rows to.
+    File(SinkFileId),
+}
+
+impl SinkTarget {
+    /// Puts what a sink has answered into an epoch.
+    ///
+    /// # Panics
+    ///
+    /// When it is not what a sink with this target answers.
+    pub fn take(&mut self, sealed: Sealed, parts: &mut SealedParts) {
+        match (self, sealed) {
+            (_, Sealed::Nothing) => {}
+            (SinkTarget::File(file), Sealed::Append(bytes)) => parts.appends.push((*file, bytes)),
+            (target, sealed) => unreachable!("a sink to {target:?} answered {sealed:?}"),
+        }
+    }
 }
 
 impl JobPlan {

@@ -322,10 +322,10 @@ mod tests {
                 ..file.options.clone()
             })
         };
-        let mut read = source::open(&options(false), None, OnChange::Refuse).unwrap();
+        let mut read = source::open(&options(false), source::Opening::at(None)).unwrap();
         read.poll(NO_LIMIT, &mut SourceRecords::default()).unwrap();
         let position = read.position();
-        let reopened = source::open(&options(true), Some(&position), OnChange::Refuse);
+        let reopened = source::open(&options(true), source::Opening::at(Some(&position)));
         assert!(matches!(
             reopened.err(),
             Some(SourceError::FollowsPacked { .. })

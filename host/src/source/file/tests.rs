@@ -640,7 +640,8 @@ fn a_finished_packed_file_is_looked_into_only_when_it_was_touched() {
             opened.unwrap().set_modified(time).unwrap();
         };
         let connector = SourceConnector::File(file.options.clone());
-        let open = |position| crate::source::open(&connector, Some(position), OnChange::Refuse);
+        let open =
+            |position| crate::source::open(&connector, crate::source::Opening::at(Some(position)));
         write(b"one\ntwo\n", time);
         let mut source = file.open(None).unwrap();
         let one = PollLimit { rows: 1, bytes: 9 };

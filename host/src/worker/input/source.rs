@@ -1,9 +1,11 @@
 //! Records of a source as the input of a job.
 
+use std::time::Duration;
+
 use crate::engine::epoch::BatchRoom;
 use crate::engine::stream::InputMessages;
 use crate::source::{PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords};
-use crate::types::column::Column;
+use crate::types::epoch::SourceMark;
 use crate::types::timestamp_runs::TimestampRuns;
 use crate::worker::input::ItemLocation;
 
@@ -35,20 +37,23 @@ impl SourceInput {
         }
     }
 
-    /// The next records; none at the source's end, or while it has none for now.
+    /// The next records, `elapsed` since the process began; none at the source's end, or while it has none for now.
     ///
     /// # Errors
     ///
     /// When the source can't be read on.
-    pub fn next(&mut self, room: BatchRoom) -> Result<InputMessages, SourceError> {
+    pub fn next(
+        &mut self,
+        room: BatchRoom,
+        elapsed: Duration,
+    ) -> Result<InputMessages, SourceError> {
         let limit = PollLimit {
             rows: room.rows,
             bytes: room.bytes,
         };
-        self.records.payloads.clear();
-        self.records.lines.clear();
-        self.records.write_times.clear();
+        self.records.clear();
         self.waits = false;
+        self.source.tell_time(elapsed);
         while !self.ended && !self.waits && self.records.payloads.is_empty() {
             match self.source.poll(limit, &mut self.records)? {
                 PollOutcome::More => {}
@@ -57,14 +62,28 @@ impl SourceInput {
             }
         }
         let payloads = std::mem::take(&mut self.records.payloads);
-        let mut keys = Column::default();
-        keys.ends.resize(payloads.len(), 0);
+        let mut keys = std::mem::take(&mut self.records.keys);
+        let mut event_times = std::mem::take(&mut self.records.event_times);
+        if keys.is_empty() {
+            keys.ends.resize(payloads.len(), 0);
+        }
+        event_times.resize(payloads.len(), 0);
         Ok(InputMessages {
             streams: vec![0; payloads.len()],
             keys,
-            event_times: vec![0; payloads.len()],
+            event_times,
             payloads,
         })
+    }
+
+    /// What is to be committed with the position, for an epoch.
+    pub fn seal_marks(&mut self) -> Vec<SourceMark> {
+        self.source.take_marks()
+    }
+
+    /// While it waits, when to ask it again at the latest.
+    pub fn wait_at_most(&self) -> Option<Duration> {
+        self.source.wait_at_most()
     }
 
     /// What it is in errors.

@@ -1,7 +1,6 @@
 //! An epoch of a job on its way to storage, and what is told to others once it is committed.
 
 use crate::engine::epoch::{OpenEpoch, SealedParts};
-use crate::sink::Sealed;
 use crate::storage::{CommitOutcome, CommitTicket, StorageError};
 use crate::types::epoch::EpochCommit;
 use crate::worker::error::JobError;
@@ -66,7 +65,10 @@ impl Job {
         };
         let mut coverage = Vec::new();
         match &mut self.input {
-            JobInput::Source(source) => parts.source_position = Some(source.seal()),
+            JobInput::Source(source) => {
+                parts.source_position = Some(source.seal());
+                parts.source_marks = source.seal_marks();
+            }
             JobInput::Lanes(lanes) => (parts.frontiers, coverage) = lanes.seal(),
         }
         self.chain.sweep(&*self.storage)?;
@@ -76,13 +78,10 @@ impl Job {
         let pending;
         (parts.timers, pending) = self.chain.take_timer_changes();
         parts.time = self.time.seal(pending, self.chain.state_ages());
+        let now = self.clock.now();
         for place in 0..self.sinks.len() {
-            match self.sinks[place].sink.seal() {
-                Ok(Sealed::Nothing) => {}
-                Ok(Sealed::Append(bytes)) => {
-                    let file = self.sinks[place].file.expect("only file sinks yield bytes");
-                    parts.appends.push((file, bytes));
-                }
+            match self.sinks[place].sink.seal(now) {
+                Ok(sealed) => self.sinks[place].target.take(sealed, &mut parts),
                 Err(error) => return Err(self.sink_failed(place, error)),
             }
         }

@@ -28,7 +28,7 @@ impl Job {
             JobInput::Source(_) if self.time.is_at_end() => Ok(InputItems::Nothing),
             JobInput::Source(source) => {
                 let room = room.at_most_rows(self.time.records_left());
-                let records = source.next(room);
+                let records = source.next(room, self.clock.elapsed());
                 self.source_error = None;
                 Ok(match records {
                     Ok(records) if records.is_empty() && source.is_ended() => {
@@ -184,6 +184,8 @@ impl Job {
                 let message = SinkMessage {
                     stream: &stream.name,
                     index,
+                    key: messages.keys.get(at),
+                    event_time: messages.event_times[at],
                     payload: messages.payloads.get(at),
                 };
                 if let Err(error) = self.sinks[*sink].sink.add(message) {

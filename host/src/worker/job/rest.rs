@@ -14,7 +14,10 @@ impl Job {
     /// How long the job may rest though the board does not change.
     pub(super) fn rest_at_most(&self) -> Option<Duration> {
         match &self.input {
-            JobInput::Source(source) if source.waits() => Some(FOLLOW_INTERVAL),
+            JobInput::Source(source) if source.waits() => {
+                let asked = source.wait_at_most().unwrap_or(FOLLOW_INTERVAL);
+                Some(asked.min(FOLLOW_INTERVAL))
+            }
             _ => self.system_timer_in,
         }
     }
