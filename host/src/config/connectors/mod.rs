@@ -1,5 +1,6 @@
 //! The tables of connectors, and which of them may not meet: a file has one writer.
 
+mod generator;
 mod sinks;
 mod sources;
 
@@ -18,8 +19,10 @@ impl Tables<'_> {
     ) {
         let mut takers: BTreeMap<PathBuf, String> = BTreeMap::new();
         for (name, source) in sources {
-            for SourceConnector::File(options) in &source.partitions {
-                takers.insert(one_form(&options.path), format!("source {name} reads"));
+            for partition in &source.partitions {
+                if let SourceConnector::File(options) = partition {
+                    takers.insert(one_form(&options.path), format!("source {name} reads"));
+                }
             }
         }
         for (name, sink) in sinks {
@@ -35,6 +38,15 @@ impl Tables<'_> {
             takers.insert(path, format!("sink {name} writes"));
         }
     }
+}
+
+/// The partitions of a source that has no names of its own for them: each with what it is known by, which tells
+/// how many there are, as what each has depends on that.
+fn partition_names(count: u32) -> impl Iterator<Item = (u32, String)> {
+    (0..count).map(move |partition| match count {
+        1 => (partition, "all".to_owned()),
+        _ => (partition, format!("{partition} of {count}")),
+    })
 }
 
 /// The path with its existing part resolved and without `.` and `..` in the rest: two paths of one

@@ -7,6 +7,14 @@ use crate::config::graph::{Node, NodeKind};
 use crate::config::tables::{Tables, values};
 use crate::types::pipeline::{SinkConnector, SinkOptions};
 
+/// The kinds of sinks.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    File,
+    Stdout,
+    Null,
+}
+
 impl Tables<'_> {
     pub(in crate::config) fn sinks(
         &mut self,
@@ -26,14 +34,20 @@ impl Tables<'_> {
                 outputs: Some(Vec::new()),
             });
             let later = ["queue", "table", "http", "kafka", "clickhouse"];
-            let connector = fields.choice("type", &[("file", true), ("stdout", false)], &later);
-            let remedy = "write type = \"file\" or \"stdout\"";
-            let Some(is_file) = fields.require("type", connector, remedy) else {
+            let kinds = [
+                ("file", Kind::File),
+                ("stdout", Kind::Stdout),
+                ("null", Kind::Null),
+            ];
+            let kind = fields.choice("type", &kinds, &later);
+            let remedy = "write type = \"file\", \"stdout\" or \"null\"";
+            let Some(kind) = fields.require("type", kind, remedy) else {
                 continue;
             };
-            let connector = match is_file.value {
-                true => self.file_sink(&mut fields),
-                false => Some(SinkConnector::Stdout),
+            let connector = match kind.value {
+                Kind::File => self.file_sink(&mut fields),
+                Kind::Stdout => Some(SinkConnector::Stdout),
+                Kind::Null => Some(SinkConnector::Null),
             };
             fields.finish();
             if let (Some(connector), Some(inputs)) = (connector, inputs) {

@@ -10,13 +10,20 @@ use crate::config::tables::Tables;
 use crate::types::pipeline::{FileSourceOptions, RecordFormat, SourceConnector, SourceOptions};
 
 /// The greatest number of partitions of a source: each is a job with a thread of its own.
-const SOURCE_PARTITIONS_MAX: usize = 256;
+pub(super) const SOURCE_PARTITIONS_MAX: usize = 256;
 
 /// The longest path of a source's file as it is written, in bytes: it is kept in the key of a row.
 const SOURCE_PATH_BYTES_MAX: usize = 512;
 
 /// The longest record that a file source may be told to accept, in bytes.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
+
+/// The kinds of sources.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    File,
+    Generator,
+}
 
 impl Tables<'_> {
     pub(in crate::config) fn sources(
@@ -36,11 +43,17 @@ impl Tables<'_> {
                 outputs: Some(vec![name.clone()]),
             });
             let later = ["queue", "table", "kafka", "service_log"];
-            let connector = fields.choice("type", &[("file", ())], &later);
-            let connector = fields.require("type", connector, "write type = \"file\"");
+            let kinds = [("file", Kind::File), ("generator", Kind::Generator)];
+            let kind = fields.choice("type", &kinds, &later);
+            let remedy = "write type = \"file\" or \"generator\"";
             // The fields of an unknown connector can't be judged.
-            let Some(_) = connector else { continue };
-            let options = self.file_source(&mut fields);
+            let Some(kind) = fields.require("type", kind, remedy) else {
+                continue;
+            };
+            let options = match kind.value {
+                Kind::File => self.file_source(&mut fields),
+                Kind::Generator => self.generator(&mut fields),
+            };
             fields.later("event_time", "remove it, and let a map give event times");
             fields.finish();
             if let Some(options) = options {
