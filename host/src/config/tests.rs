@@ -520,7 +520,9 @@ fn missing_fields() {
     check(
         "type = \"file\"\npath = \"flights.csv\"",
         "",
-        &["5: source departures has no type; write type = \"file\" or \"generator\""],
+        &[
+            "5: source departures has no type; write type = \"file\", \"directory\" or \"generator\"",
+        ],
     );
     check(
         "path = \"flights.csv\"\nformat = \"lines\"",
@@ -667,7 +669,7 @@ fn what_comes_in_later_releases_is_refused_in_a_clear_word() {
         "type = \"file\"\npath = \"flights.csv\"",
         "type = \"kafka\"\ntopic = \"flights\"",
         &[
-            "6: type = \"kafka\" of source departures is not supported yet; write \"file\" or \"generator\"",
+            "6: type = \"kafka\" of source departures is not supported yet; write \"file\", \"directory\" or \"generator\"",
         ],
     );
     check(

@@ -47,10 +47,12 @@ pub fn open_sources(
         let numbers = registration.source(name);
         for (index, (connector, number)) in options.partitions.iter().zip(numbers).enumerate() {
             let position = rows::read_source_position(storage, *number)?;
+            let marks = rows::read_source_marks(storage, *number)?;
             let open = |on_change| {
                 let opening = Opening {
+                    position: position.as_deref(),
+                    marks: &marks,
                     on_change,
-                    ..Opening::at(position.as_deref())
                 };
                 source::open(connector, opening)
             };
@@ -58,6 +60,14 @@ pub fn open_sources(
                 Err(SourceError::IdentityChanged { path, was, now }) => {
                     let what = format!("content of source {name} ({})", path.display());
                     changes.push(Change { what, was, now });
+                    open(OnChange::StartOver)?
+                }
+                Err(SourceError::Vanished { path, passed }) => {
+                    changes.push(Change {
+                        what: format!("content of source {name} ({})", path.display()),
+                        was: passed,
+                        now: "gone; the rest of it will not be read".to_owned(),
+                    });
                     open(OnChange::StartOver)?
                 }
                 Err(SourceError::OptionsChanged { was, now }) => {

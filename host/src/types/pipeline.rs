@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::types::batch::ComputationKind;
-use crate::types::connectors::GeneratorOptions;
+use crate::types::connectors::{DirectorySourceOptions, GeneratorOptions};
 use crate::types::finding::Finding;
 
 /// One pipeline: sources, computations, streams and sinks under one name.
@@ -132,6 +132,8 @@ pub enum AllIdle {
 pub enum SourceConnector {
     /// A file, read once to its end, where what is appended later is read by the next run; or followed.
     File(FileSourceOptions),
+    /// The files of a directory, one after the other; what comes later is read by the next run, or followed.
+    Directory(DirectorySourceOptions),
     /// Records that are made, for load tests.
     Generator(GeneratorOptions),
 }
@@ -157,6 +159,7 @@ impl SourceConnector {
     pub fn partition_name(&self) -> &str {
         match self {
             SourceConnector::File(options) => &options.written_path,
+            SourceConnector::Directory(options) => &options.partition_name,
             SourceConnector::Generator(options) => &options.partition_name,
         }
     }
@@ -165,6 +168,7 @@ impl SourceConnector {
     pub fn is_followed(&self) -> bool {
         match self {
             SourceConnector::File(options) => options.follow,
+            SourceConnector::Directory(options) => options.follow,
             SourceConnector::Generator(options) => options.count.is_none(),
         }
     }
@@ -177,6 +181,12 @@ impl SourceConnector {
                 written_path: name.to_owned(),
                 ..options.clone()
             }),
+            SourceConnector::Directory(options) => {
+                SourceConnector::Directory(DirectorySourceOptions {
+                    partition_name: name.to_owned(),
+                    ..options.clone()
+                })
+            }
             SourceConnector::Generator(options) => SourceConnector::Generator(GeneratorOptions {
                 partition_name: name.to_owned(),
                 ..options.clone()
@@ -188,7 +198,9 @@ impl SourceConnector {
     pub fn describe_partition(&self, name: &str) -> String {
         match self {
             SourceConnector::File(_) => format!("file {name}"),
-            SourceConnector::Generator(_) => format!("partition {name}"),
+            SourceConnector::Directory(_) | SourceConnector::Generator(_) => {
+                format!("partition {name}")
+            }
         }
     }
 }

@@ -226,7 +226,7 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
         files: (options.partitions.iter())
             .filter_map(|partition| match partition {
                 SourceConnector::File(options) => Some(options.written_path.clone()),
-                SourceConnector::Generator(_) => None,
+                SourceConnector::Directory(_) | SourceConnector::Generator(_) => None,
             })
             .collect(),
         inputs: Vec::new(),
@@ -273,6 +273,12 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
 fn source_detail(options: &SourceOptions) -> String {
     match options.partitions.first() {
         Some(SourceConnector::Generator(options)) => generator_detail(options),
+        Some(SourceConnector::Directory(options)) => format!(
+            "files {} of directory {}, {}",
+            options.pattern,
+            options.written_path,
+            options.format.name()
+        ),
         _ => files_detail(options),
     }
 }

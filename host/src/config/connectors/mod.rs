@@ -1,5 +1,6 @@
 //! The tables of connectors, and which of them may not meet: a file has one writer.
 
+mod directories;
 mod generator;
 mod sinks;
 mod sources;

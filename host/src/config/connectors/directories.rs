@@ -1,0 +1,97 @@
+//! The tables of sources and sinks that are directories.
+
+use std::path::PathBuf;
+
+use globset::Glob;
+
+use crate::config::connectors::partition_names;
+use crate::config::connectors::sources::{
+    SOURCE_PARTITIONS_MAX, SOURCE_PATH_BYTES_MAX, max_record_bytes, record_format,
+};
+use crate::config::fields::{Fields, Located};
+use crate::config::tables::Tables;
+use crate::types::connectors::{DirectorySourceOptions, FileOrder};
+use crate::types::pipeline::{SourceConnector, SourceOptions};
+
+/// Which files are read where the pipeline file does not say.
+const PATTERN_DEFAULT: &str = "*";
+
+impl Tables<'_> {
+    pub(super) fn directory_source(&self, fields: &mut Fields<'_>) -> Option<SourceOptions> {
+        let written = fields.text("path");
+        let remedy = "write path = \"...\", the directory whose files are read";
+        let written = fields.require("path", written, remedy);
+        let path = written
+            .as_ref()
+            .map(|written| self.existing_directory(&fields.what, written));
+        let pattern = self.pattern(fields);
+        let orders = [FileOrder::Name, FileOrder::Modified].map(|order| (order.name(), order));
+        let order = fields.choice("order", &orders, &[]);
+        let partitions = fields.number("partitions", 1..=SOURCE_PARTITIONS_MAX as u64);
+        let partitions = partitions.map_or(1, |partitions| partitions.value as u32);
+        let format = record_format(fields);
+        let max_record_bytes = max_record_bytes(fields);
+        let follow = fields.switch("follow").is_some_and(|follow| follow.value);
+        let watermarks = self.watermarks(fields);
+        let (written, path, format) = (written?.value, path??, format?);
+        let partition = |(partition, partition_name)| {
+            SourceConnector::Directory(DirectorySourceOptions {
+                path: path.clone(),
+                written_path: written.clone(),
+                pattern: pattern.clone(),
+                order: order.as_ref().map_or(FileOrder::Name, |order| order.value),
+                partition,
+                partitions,
+                partition_name,
+                format,
+                max_record_bytes,
+                follow,
+            })
+        };
+        Some(SourceOptions {
+            partitions: partition_names(partitions).map(partition).collect(),
+            // Each reads its own files.
+            parallel_partitions: Some(partitions as usize),
+            watermarks,
+            line: fields.line,
+        })
+    }
+
+    fn pattern(&self, fields: &mut Fields<'_>) -> String {
+        let Some(Located { value, line }) = fields.text("pattern") else {
+            return PATTERN_DEFAULT.to_owned();
+        };
+        let finding = match Glob::new(&value) {
+            Err(error) => error.kind().to_string(),
+            Ok(_) if value.contains('/') => {
+                "it has a slash, and names of files in a directory have none".to_owned()
+            }
+            Ok(_) => return value,
+        };
+        let message = format!(
+            "pattern {value:?} of {} can't be used: {finding}",
+            fields.what
+        );
+        self.report
+            .error(line, message, "write one such as \"*.csv\"");
+        PATTERN_DEFAULT.to_owned()
+    }
+
+    fn existing_directory(&self, what: &str, written: &Located<String>) -> Option<PathBuf> {
+        let Located { value, line } = written;
+        let path = self.folder.join(value);
+        let finding = match std::fs::metadata(&path) {
+            _ if value.len() > SOURCE_PATH_BYTES_MAX => {
+                format!("its path has more than {SOURCE_PATH_BYTES_MAX} bytes")
+            }
+            Ok(metadata) if metadata.is_dir() => return Some(path),
+            Ok(_) => "it is no directory".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let shown = path.display();
+        let message = format!("the directory of {what} can't be read: {shown}: {finding}");
+        let remedy = "make it, or correct the path; it is relative to the pipeline file";
+        self.report.error(*line, message, remedy);
+        None
+    }
+}
