@@ -7,12 +7,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::storage::codec::NewValue;
 use crate::storage::entry::{AppendPlaces, EntryDraft};
 use crate::storage::leases::{self, Counter};
-use crate::storage::queue_codec::{QueueChunk, decode_queue_bounds, encode_queue_bounds};
+use crate::storage::queue_codec::{
+    QueueChunk, chunk_key, decode_queue_bounds, encode_queue_bounds,
+};
 use crate::storage::queue_rows::trimmed_bounds;
 use crate::storage::scan::{ScanLimit, ScanPage};
 use crate::storage::{
@@ -247,10 +249,10 @@ impl State {
         let mut bounds = (self.queue_bounds(queue)).expect("only this file writes the row");
         let chunk = QueueChunk {
             place: bounds.next_place(),
-            rows: Arc::clone(&append.rows),
+            append: append.clone(),
         };
-        chunk.extend(&mut bounds);
-        self.rows.insert(chunk.key(queue), chunk.encode());
+        bounds.cover(&chunk.span());
+        self.rows.insert(chunk_key(&chunk.span()), chunk.encode());
         let value = encode_queue_bounds(&bounds);
         self.rows.insert(keys::queue_bounds(queue), value);
         chunk.place

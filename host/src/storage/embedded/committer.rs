@@ -226,6 +226,16 @@ impl Committer {
                 self.shared.bulk.write(submitted.run.rows().changes())?;
             }
         }
+        if self.shared.is_sabotaged(Sabotage::QueueRowsBeforeDecision) {
+            let mut chunks = DecidedChunks::default();
+            for submitted in &group {
+                let places = submitted.placement.iter().flat_map(|it| &it.places.queues);
+                chunks.add(submitted.queue_appends.clone(), places.copied());
+            }
+            for (_, run) in chunks.into_runs(&self.shared)? {
+                self.shared.bulk.write(run.rows().changes())?;
+            }
+        }
         pass(&self.shared.faults, "decide: write the heads")?;
         let decision = self.shared.decisions.decide(&proposals)?;
         let (refusals, is_written) = match decision {
@@ -287,7 +297,8 @@ impl Committer {
             let entry_key = entry_key(&submitted);
             let files = submitted.appends.iter().map(|append| append.file).collect();
             let appends = place_appends(submitted.appends, &placement.places.files);
-            chunks.add(submitted.queue_appends, &placement.places.queues);
+            let places = placement.places.queues.iter().copied();
+            chunks.add(submitted.queue_appends, places);
             if !appends.is_empty() {
                 let mut sink_files = self.shared.sink_files();
                 for append in &appends {

@@ -32,7 +32,10 @@ mod run;
 mod sink_checks;
 mod sink_files;
 mod sink_handle;
+mod withheld;
 
+#[cfg(test)]
+mod crash_queues;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
@@ -184,6 +187,9 @@ enum Sabotage {
     EntriesNotStaged,
     EntriesRemovedBeforeRows,
     AppendWithoutOffset,
+    QueueRowsBeforeDecision,
+    QueueRowsAtTheEnd,
+    ChunksTrimmedBeforeBounds,
 }
 
 /// A partition that can't go on.
