@@ -39,6 +39,8 @@ mod crash_queues;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
+mod queue_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, HashMap};
