@@ -416,7 +416,7 @@ impl Default for EpochLimits {
             max_bytes_per_batch: 10 << 20,
             max_rows_per_epoch: 65_536,
             max_bytes_per_epoch: 32 << 20,
-            max_duration: Duration::from_millis(100),
+            max_duration: Duration::from_millis(50),
         }
     }
 }
