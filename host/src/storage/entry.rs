@@ -18,39 +18,63 @@ use crate::types::epoch::{
     SourceMark, StateChanges,
 };
 use crate::types::ids::{EpochId, Generation, PartitionId, SinkFileId};
-use crate::types::queue::QueueAppend;
+use crate::types::queue::{QueueAppend, QueuePlace};
 
 /// A staged epoch on its way to the store: the body is encoded by whoever submits it, the head of
-/// the entry (predecessor, offsets in sink files and queues) is filled in by the committer, as often as needed.
+/// the entry (predecessor, places in sink files and queues) is filled in by the committer, as often as needed.
 #[derive(Debug, Clone)]
 pub struct EntryDraft {
     bytes: Vec<u8>,
-    /// Of files and of queues.
-    append_count: usize,
+    file_count: usize,
+    queue_count: usize,
+}
+
+/// Where an epoch's appends begin, in their order: what the committer assigns.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AppendPlaces {
+    /// Offsets in sink files.
+    pub files: Vec<u64>,
+    /// Places in partitions of queues.
+    pub queues: Vec<QueuePlace>,
+}
+
+impl AppendPlaces {
+    /// Whether there is no append.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.queues.is_empty()
+    }
 }
 
 /// Where the parts of an entry's head lie: version, predecessor, the body's checksum, how many
-/// offsets, the offsets.
+/// numbers say where the appends begin, those numbers.
 const PREDECESSOR_AT: usize = 1;
 const BODY_CHECKSUM_AT: usize = PREDECESSOR_AT + 32;
-const APPEND_COUNT_AT: usize = BODY_CHECKSUM_AT + 16;
-const OFFSETS_AT: usize = APPEND_COUNT_AT + 4;
+const PLACE_COUNT_AT: usize = BODY_CHECKSUM_AT + 16;
+const PLACES_AT: usize = PLACE_COUNT_AT + 4;
+
+/// How many numbers say where appends to so many files and queues begin: an offset for a file, offset and
+/// bytes before it for a queue.
+fn place_numbers(file_count: usize, queue_count: usize) -> usize {
+    file_count + 2 * queue_count
+}
 
 impl EntryDraft {
     /// Encodes an epoch that [`check_storable`](crate::storage::codec::check_storable) let through.
     pub fn new(commit: &EpochCommit) -> EntryDraft {
-        let append_count = commit.appends.len() + commit.queue_appends.len();
-        let body_at = OFFSETS_AT + 8 * append_count;
+        let (file_count, queue_count) = (commit.appends.len(), commit.queue_appends.len());
+        let number_count = place_numbers(file_count, queue_count);
+        let body_at = PLACES_AT + 8 * number_count;
         let mut bytes = Vec::with_capacity(entry_size_bound(commit));
         bytes.resize(body_at, 0);
         bytes[0] = FORMAT_VERSION;
         put_body(&mut bytes, commit);
         let checksum = Checksum::of(&bytes[body_at..]);
-        bytes[BODY_CHECKSUM_AT..APPEND_COUNT_AT].copy_from_slice(&checksum.0);
-        bytes[APPEND_COUNT_AT..OFFSETS_AT].copy_from_slice(&len_u32(append_count).to_le_bytes());
+        bytes[BODY_CHECKSUM_AT..PLACE_COUNT_AT].copy_from_slice(&checksum.0);
+        bytes[PLACE_COUNT_AT..PLACES_AT].copy_from_slice(&len_u32(number_count).to_le_bytes());
         EntryDraft {
             bytes,
-            append_count,
+            file_count,
+            queue_count,
         }
     }
 
@@ -58,23 +82,25 @@ impl EntryDraft {
     ///
     /// # Panics
     ///
-    /// When there are not as many offsets as the epoch has appends: first those to files, then those to
-    /// queues.
-    pub fn seal(&mut self, predecessor: &Head, offsets: &[u64]) -> Checksum {
+    /// When there are not as many places as the epoch has appends.
+    pub fn seal(&mut self, predecessor: &Head, places: &AppendPlaces) -> Checksum {
         assert_eq!(
-            offsets.len(),
-            self.append_count,
-            "one offset for each append"
+            (places.files.len(), places.queues.len()),
+            (self.file_count, self.queue_count),
+            "one place for each append"
         );
         let mut head = Vec::with_capacity(32);
         put_head(&mut head, predecessor);
         self.bytes[PREDECESSOR_AT..BODY_CHECKSUM_AT].copy_from_slice(&head);
-        for (index, offset) in offsets.iter().enumerate() {
-            let at = OFFSETS_AT + 8 * index;
-            self.bytes[at..at + 8].copy_from_slice(&offset.to_le_bytes());
+        let queues = (places.queues.iter()).flat_map(|place| [place.offset, place.bytes_before]);
+        let numbers = places.files.iter().copied().chain(queues);
+        let mut at = PLACES_AT;
+        for number in numbers {
+            self.bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
+            at += 8;
         }
         // The head holds the body's checksum, so this binds the whole entry.
-        Checksum::of(&self.bytes[..OFFSETS_AT + 8 * self.append_count])
+        Checksum::of(&self.bytes[..at])
     }
 
     /// The entry's bytes.
@@ -88,8 +114,8 @@ impl EntryDraft {
 pub struct Entry {
     /// The head that it follows.
     pub predecessor: Head,
-    /// Where each append begins in its file, then where each begins in its queue's partition.
-    pub offsets: Vec<u64>,
+    /// Where its appends begin.
+    pub places: AppendPlaces,
     /// The epoch.
     pub commit: EpochCommit,
 }
@@ -105,9 +131,7 @@ impl Entry {
         let predecessor = fields.head()?;
         let body_checksum = fields.checksum()?;
         let count = fields.count(8)?;
-        let offsets = (0..count)
-            .map(|_| fields.u64())
-            .collect::<Result<Vec<_>, _>>()?;
+        let numbers = fields.u64s(count)?;
         let body = fields.rest();
         if Checksum::of(&bytes[..bytes.len() - body.len()]) != expected
             || Checksum::of(body) != body_checksum
@@ -117,12 +141,22 @@ impl Entry {
         let mut fields = Fields::behind_version(body);
         let commit = fields.body()?;
         fields.end()?;
-        if commit.appends.len() + commit.queue_appends.len() != offsets.len() {
-            return Err("the entry does not have one offset for each append".to_owned());
+        let (file_count, queue_count) = (commit.appends.len(), commit.queue_appends.len());
+        if place_numbers(file_count, queue_count) != numbers.len() {
+            return Err("the entry does not have one place for each append".to_owned());
         }
+        let (files, queues) = numbers.split_at(file_count);
+        let queues = queues.chunks_exact(2).map(|numbers| QueuePlace {
+            offset: numbers[0],
+            bytes_before: numbers[1],
+        });
+        let places = AppendPlaces {
+            files: files.to_vec(),
+            queues: queues.collect(),
+        };
         Ok(Entry {
             predecessor,
-            offsets,
+            places,
             commit,
         })
     }
@@ -326,24 +360,34 @@ mod tests {
     use super::*;
     use crate::storage::codec::tests::{full_commit, predecessor};
 
+    fn places(file: u64, offset: u64, bytes_before: u64) -> AppendPlaces {
+        AppendPlaces {
+            files: vec![file],
+            queues: vec![QueuePlace {
+                offset,
+                bytes_before,
+            }],
+        }
+    }
+
     #[test]
     fn an_entry_comes_back_as_it_was_sealed() {
         let commit = full_commit();
         let mut draft = EntryDraft::new(&commit);
         let capacity = draft.bytes.capacity();
         assert!(draft.bytes.len() <= capacity && capacity == entry_size_bound(&commit));
-        draft.seal(&Head::default(), &[0, 0]);
-        let checksum = draft.seal(&predecessor(), &[77, 4]);
+        draft.seal(&Head::default(), &places(0, 0, 0));
+        let checksum = draft.seal(&predecessor(), &places(77, 4, 99));
         let entry = Entry::decode(draft.bytes(), checksum).unwrap();
         assert_eq!(entry.predecessor, predecessor());
-        assert_eq!(entry.offsets, [77, 4]);
+        assert_eq!(entry.places, places(77, 4, 99));
         assert_eq!(entry.commit, commit);
     }
 
     #[test]
     fn every_flipped_bit_and_every_cut_of_an_entry_is_noticed() {
         let mut draft = EntryDraft::new(&full_commit());
-        let checksum = draft.seal(&predecessor(), &[77, 4]);
+        let checksum = draft.seal(&predecessor(), &places(77, 4, 99));
         let bytes = draft.bytes();
         for index in 0..bytes.len() {
             let mut broken = bytes.to_vec();

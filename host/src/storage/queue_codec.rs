@@ -1,8 +1,106 @@
-//! The bytes of queue rows: in staged epochs, and as they are stored.
+//! The bytes of queue rows: in staged epochs, and as they are stored, in chunks of rows that were written
+//! together.
 
-use crate::storage::codec::{Fields, Finding, len_u32, put_column, put_u32, put_u64, put_u64s};
+use std::sync::Arc;
+
+use crate::storage::codec::{
+    FORMAT_VERSION, Fields, Finding, decode, len_u32, put_column, put_u32, put_u64, put_u64s,
+};
+use crate::storage::{StorageError, keys};
 use crate::types::epoch::EpochCommit;
-use crate::types::queue::QueueRows;
+use crate::types::ids::PartitionId;
+use crate::types::queue::{QueueBounds, QueuePlace, QueueRows};
+
+/// Rows at their place in a queue's partition, as one append brought them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct QueueChunk {
+    pub(super) place: QueuePlace,
+    pub(super) rows: Arc<QueueRows>,
+}
+
+impl QueueChunk {
+    /// Key of its row.
+    pub(super) fn key(&self, queue: PartitionId) -> Vec<u8> {
+        keys::queue_rows(queue, self.end().saturating_sub(1))
+    }
+
+    /// Offset behind its last row.
+    pub(super) fn end(&self) -> u64 {
+        self.place.offset + self.rows.len() as u64
+    }
+
+    /// Takes it into the bounds of its partition.
+    pub(super) fn extend(&self, bounds: &mut QueueBounds) {
+        let (count, size_bytes) = (self.rows.len() as u64, self.rows.size_bytes() as u64);
+        bounds.cover(self.place, count, size_bytes);
+    }
+
+    /// The value of its row.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut value = Vec::with_capacity(48 + 12 * self.rows.len() + self.rows.size_bytes());
+        value.push(FORMAT_VERSION);
+        put_u64(&mut value, self.place.bytes_before);
+        put_queue_rows(&mut value, &self.rows);
+        value
+    }
+}
+
+/// The chunk of a row with this key.
+///
+/// # Errors
+///
+/// [`StorageError::Undecodable`].
+pub(super) fn decode_queue_chunk(key: &[u8], value: &[u8]) -> Result<QueueChunk, StorageError> {
+    let (queue, last) = keys::parse_queue_rows(key).unwrap_or((PartitionId(0), 0));
+    let what = || format!("the chunk up to row {last} of queue partition {queue}");
+    decode(what, value, |fields| {
+        let bytes_before = fields.u64()?;
+        let rows = fields.queue_rows()?;
+        let before_last = (rows.len() as u64).checked_sub(1);
+        let offset = before_last.and_then(|count| last.checked_sub(count));
+        let Some(offset) = offset else {
+            return Err(format!("it has {} rows", rows.len()));
+        };
+        Ok(QueueChunk {
+            place: QueuePlace {
+                offset,
+                bytes_before,
+            },
+            rows: Arc::new(rows),
+        })
+    })
+}
+
+/// The bounds of a queue's partition.
+pub(super) fn encode_queue_bounds(bounds: &QueueBounds) -> Vec<u8> {
+    let mut value = vec![FORMAT_VERSION];
+    let (start, end) = (bounds.start, bounds.end);
+    put_u64s(
+        &mut value,
+        &[start, end, bounds.written_bytes, bounds.trimmed_bytes],
+    );
+    value
+}
+
+/// The bounds of a queue's partition.
+///
+/// # Errors
+///
+/// [`StorageError::Undecodable`].
+pub(super) fn decode_queue_bounds(
+    queue: PartitionId,
+    value: &[u8],
+) -> Result<QueueBounds, StorageError> {
+    let what = || format!("the bounds of queue partition {queue}");
+    decode(what, value, |fields| {
+        Ok(QueueBounds {
+            start: fields.u64()?,
+            end: fields.u64()?,
+            written_bytes: fields.u64()?,
+            trimmed_bytes: fields.u64()?,
+        })
+    })
+}
 
 /// Appends rows: how many, the write time, then the columns.
 pub(super) fn put_queue_rows(buffer: &mut Vec<u8>, rows: &QueueRows) {
@@ -32,11 +130,19 @@ pub(super) fn check_queue_appends(commit: &EpochCommit) -> Result<(), Finding> {
     for (place, append) in commit.queue_appends.iter().enumerate() {
         let rows = &append.rows;
         let (queue, count) = (append.queue, rows.len());
-        if rows.is_empty() || rows.keys.len() != count || rows.payloads.len() != count {
+        if rows.is_empty() {
+            return Err(format!("it appends no row to queue partition {queue}"));
+        }
+        if rows.keys.len() != count || rows.payloads.len() != count {
             return Err(format!(
                 "the columns of rows for queue partition {queue} have {}, {count} and {} items",
                 rows.keys.len(),
                 rows.payloads.len()
+            ));
+        }
+        if !rows.keys.is_well_formed() || !rows.payloads.is_well_formed() {
+            return Err(format!(
+                "the columns of rows for queue partition {queue} do not agree"
             ));
         }
         let before = &commit.queue_appends[..place];
@@ -45,4 +151,56 @@ pub(super) fn check_queue_appends(commit: &EpochCommit) -> Result<(), Finding> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUEUE: PartitionId = PartitionId(8);
+
+    fn chunk() -> QueueChunk {
+        let mut rows = QueueRows {
+            write_time: 5,
+            ..QueueRows::default()
+        };
+        rows.push(b"k", 1, b"one");
+        rows.push(b"", 0, b"two");
+        QueueChunk {
+            place: QueuePlace {
+                offset: 9,
+                bytes_before: 300,
+            },
+            rows: Arc::new(rows),
+        }
+    }
+
+    #[test]
+    fn a_chunk_comes_back_at_its_place() {
+        let chunk = chunk();
+        let key = chunk.key(QUEUE);
+        assert_eq!(keys::parse_queue_rows(&key), Some((QUEUE, 10)));
+        assert_eq!(decode_queue_chunk(&key, &chunk.encode()).unwrap(), chunk);
+        let bounds = QueueBounds {
+            start: 1,
+            end: 2,
+            written_bytes: 3,
+            trimmed_bytes: 4,
+        };
+        let value = encode_queue_bounds(&bounds);
+        assert_eq!(decode_queue_bounds(QUEUE, &value).unwrap(), bounds);
+    }
+
+    #[test]
+    fn a_chunk_that_does_not_fit_its_key_is_refused() {
+        let value = chunk().encode();
+        let error = decode_queue_chunk(&keys::queue_rows(QUEUE, 0), &value).unwrap_err();
+        let expected =
+            "the chunk up to row 0 of queue partition p8 can't be decoded: it has 2 rows";
+        assert_eq!(error.to_string(), expected);
+        for cut in 0..value.len() {
+            let key = keys::queue_rows(QUEUE, 10);
+            assert!(decode_queue_chunk(&key, &value[..cut]).is_err(), "{cut}");
+        }
+    }
 }

@@ -11,12 +11,14 @@
 //! **Invariant:** everything here may be interrupted and done again.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
 use crate::storage::embedded::bulk::{RowChange, prefix_range};
 use crate::storage::embedded::committer::{Pending, apply, place_appends, write_appends};
 use crate::storage::embedded::decisions::read_head;
 use crate::storage::embedded::faults::pass;
 use crate::storage::embedded::mark::Mark;
+use crate::storage::embedded::queue_partitions::DecidedChunks;
 use crate::storage::embedded::run::Run;
 use crate::storage::embedded::{Damage, Shared};
 use crate::storage::entry::Entry;
@@ -211,7 +213,7 @@ fn follow_chain(
         {
             return damage("the entry of a decided epoch is another one's".to_owned());
         }
-        let appends = (commit.appends.iter().zip(&entry.offsets))
+        let appends = (commit.appends.iter().zip(&entry.places.files))
             .map(|(append, offset)| (append.file, *offset, offset + append.bytes.len() as u64))
             .collect();
         chain.push(Link { head: at, appends });
@@ -304,7 +306,7 @@ fn write_sink_bytes(shared: &Shared, chains: &Chains) -> Result<(), StorageError
             .iter()
             .map(|append| append.bytes.len())
             .sum::<usize>();
-        appends.extend(place_appends(entry.commit.appends, &entry.offsets));
+        appends.extend(place_appends(entry.commit.appends, &entry.places.files));
         if size_bytes >= shared.options.apply_bytes {
             write_appends(shared, &mut appends)?;
             appends.clear();
@@ -324,11 +326,18 @@ fn apply_chains(shared: &Shared, chains: &Chains) -> Result<(), StorageError> {
     let (mut pending, mut size_bytes) = (Vec::new(), 0);
     for (partition, chain) in chains {
         for link in chain {
-            let entry = read_entry(shared, *partition, link)?;
-            let run = Run::of_commit(entry.commit);
-            size_bytes += run.rows().size_bytes();
-            shared.overlay.publish(*partition, run.into());
-            shared.overlay.compact(*partition);
+            let mut entry = read_entry(shared, *partition, link)?;
+            // Partitions are applied one after another, so chunks come in no order: each has its place.
+            let mut chunks = DecidedChunks::default();
+            let appends = std::mem::take(&mut entry.commit.queue_appends);
+            chunks.add(appends, &entry.places.queues);
+            let mut runs = chunks.into_runs(shared)?;
+            runs.push((*partition, Arc::new(Run::of_commit(entry.commit))));
+            for (partition, run) in runs {
+                size_bytes += run.rows().size_bytes();
+                shared.overlay.publish([(partition, run)]);
+                shared.overlay.compact(partition);
+            }
             pending.push(Pending {
                 entry_key: keys::entry(*partition, link.head.generation, link.head.epoch),
                 partition: *partition,
