@@ -325,7 +325,7 @@ fn summarise(
         .values()
         .filter_map(|sink| match &sink.connector {
             SinkConnector::File { path } => Some(path.as_path()),
-            SinkConnector::Stdout => None,
+            SinkConnector::Stdout | SinkConnector::Null => None,
         })
         .collect();
     let (finished, elapsed) = (run.end == JobEnd::Finished, run.elapsed);

@@ -1,5 +1,5 @@
 //! The tables of a pipeline file, one function each: which fields there are, their ranges and
-//! defaults. Those of sources and sinks are in `connectors.rs`, those that tell of time in `time.rs`;
+//! defaults. Those of sources and sinks are in `connectors/`, those that tell of time in `time.rs`;
 //! how the named things hang together is checked in `graph.rs`.
 
 use std::collections::BTreeMap;

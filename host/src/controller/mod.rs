@@ -235,5 +235,9 @@ fn sink_intent(pipeline: &Pipeline, options: &SinkOptions) -> SinkIntent {
             identity: format!("standard output of {streams}"),
             path: None,
         },
+        SinkConnector::Null => SinkIntent {
+            identity: format!("nowhere of {streams}"),
+            path: None,
+        },
     }
 }

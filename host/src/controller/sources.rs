@@ -60,6 +60,12 @@ pub fn open_sources(
                     changes.push(Change { what, was, now });
                     open(OnChange::StartOver)?
                 }
+                Err(SourceError::OptionsChanged { was, now }) => {
+                    let partition = connector.describe_partition(connector.partition_name());
+                    let what = format!("records of source {name} ({partition})");
+                    changes.push(Change { what, was, now });
+                    open(OnChange::StartOver)?
+                }
                 opened => opened?,
             };
             let plan = plan(name, options, (index, connector), source, reads_on);
@@ -83,7 +89,13 @@ fn plan(
     // The only partition of a source needs no other name than the source's.
     let described = match count {
         1 => format!("source {name}"),
-        _ => format!("{} of source {name}", connector.partition_name()),
+        _ => {
+            let partition = match connector {
+                SourceConnector::File(options) => options.written_path.clone(),
+                other => other.describe_partition(other.partition_name()),
+            };
+            format!("{partition} of source {name}")
+        }
     };
     let turn = (count > parallel).then(|| SourceTurn {
         source: name.to_owned(),

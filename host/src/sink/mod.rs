@@ -10,9 +10,11 @@
 //! from there; the worker's loop stays the same.
 
 pub mod file;
+pub mod null;
 pub mod stdout;
 
 use crate::sink::file::FileSink;
+use crate::sink::null::NullSink;
 use crate::sink::stdout::StdoutSink;
 use crate::types::batch::Timestamp;
 use crate::types::pipeline::SinkConnector;
@@ -21,6 +23,7 @@ use crate::types::pipeline::SinkConnector;
 pub fn open(connector: &SinkConnector) -> Box<dyn Sink> {
     match connector {
         SinkConnector::File { .. } => Box::new(FileSink::new()),
+        SinkConnector::Null => Box::new(NullSink),
         SinkConnector::Stdout => Box::new(StdoutSink::new()),
     }
 }

@@ -6,12 +6,15 @@
 //! reads is no longer what was read before.
 
 pub mod file;
+pub mod generator;
 pub mod parked;
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::source::file::{FileSource, FinishedFile};
+use crate::source::generator::GeneratorSource;
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::epoch::{Checksum, SourceMark};
@@ -51,6 +54,12 @@ pub trait Source: Send {
         None
     }
 
+    /// Where records of the last poll are that have these numbers among
+    /// [`SourceRecords::lines`], for people: "line 17".
+    fn locate(&self, lines: &RangeInclusive<u64>) -> String {
+        numbered("line", lines)
+    }
+
     /// When the record that comes next was written, as far as it is known: by it the partitions of a
     /// source are ordered, the oldest first (row R5).
     fn write_time(&self) -> Timestamp;
@@ -81,6 +90,31 @@ impl Opening<'_> {
     }
 }
 
+/// "line 17", or "lines 17 to 19".
+fn numbered(noun: &str, numbers: &RangeInclusive<u64>) -> String {
+    match (numbers.start(), numbers.end()) {
+        (start, end) if start == end => format!("{noun} {start}"),
+        (start, end) => format!("{noun}s {start} to {end}"),
+    }
+}
+
+/// What the positions of each connector begin with, and what wrote them.
+const POSITION_TAGS: [(u8, &str); 2] = [
+    (file::POSITION_TAG, "files"),
+    (generator::POSITION_TAG, "a generator"),
+];
+
+/// What wrote a position, if it is of another kind of source than the connector.
+fn foreign_position(connector: &SourceConnector, position: &[u8]) -> Option<&'static str> {
+    let own = match connector {
+        SourceConnector::File(_) => file::POSITION_TAG,
+        SourceConnector::Generator(_) => generator::POSITION_TAG,
+    };
+    let written_by = |tag: &u8| POSITION_TAGS.iter().find(|(known, _)| known == tag);
+    let tag = position.first().filter(|tag| **tag != own)?;
+    written_by(tag).map(|(_, kind)| *kind)
+}
+
 /// Opens a source at its committed position, or at its beginning.
 ///
 /// # Errors
@@ -91,11 +125,24 @@ pub fn open(
     opening: Opening<'_>,
 ) -> Result<Box<dyn Source>, SourceError> {
     let Opening {
-        position,
+        mut position,
         on_change,
         ..
     } = opening;
+    if let Some(was) = position.and_then(|position| foreign_position(connector, position)) {
+        if on_change == OnChange::Refuse {
+            return Err(SourceError::OptionsChanged {
+                was: was.to_owned(),
+                now: describe_kind(connector),
+            });
+        }
+        position = None;
+    }
     match connector {
+        SourceConnector::Generator(options) => {
+            let source = GeneratorSource::open(options, position, on_change)?;
+            Ok(Box::new(source))
+        }
         SourceConnector::File(options) => {
             // A file that is followed is never at an end.
             let finished = position.filter(|_| !options.follow);
@@ -138,6 +185,7 @@ pub fn recognize(
 ) -> Result<Vec<bool>, SourceError> {
     match connector {
         SourceConnector::File(options) => file::recognize(options, positions),
+        SourceConnector::Generator(_) => Ok(vec![false; positions.len()]),
     }
 }
 
@@ -146,6 +194,7 @@ pub fn recognize(
 pub fn describe_kind(connector: &SourceConnector) -> String {
     match connector {
         SourceConnector::File(options) => file::describe_kind(options),
+        SourceConnector::Generator(options) => generator::describe_kind(options),
     }
 }
 
@@ -160,8 +209,18 @@ pub fn read_position(
     name: &str,
     position: &[u8],
 ) -> Result<PartitionReading, SourceError> {
+    if let Some(kind) = foreign_position(like, position) {
+        return Ok(PartitionReading {
+            is_at_end: false,
+            is_recognizable: false,
+            passed_bytes: 0,
+            content: Checksum::default(),
+            passed: format!("read as a partition of {kind}"),
+        });
+    }
     match like {
         SourceConnector::File(_) => file::read_position(name, position),
+        SourceConnector::Generator(options) => generator::read_position(options, name, position),
     }
 }
 
@@ -325,6 +384,16 @@ pub enum SourceError {
         /// What the position remembers.
         was: String,
         /// What is there now.
+        now: String,
+    },
+    /// Other options lead to other records than those that were read before.
+    #[error(
+        "it would not give the records that were read before: it had {was}, it has {now}; put the old options back, or read it from its beginning with --accept-change"
+    )]
+    OptionsChanged {
+        /// What the position remembers.
+        was: String,
+        /// What the options are now.
         now: String,
     },
     /// A stored position can't be decoded: it was written by another release, or is damaged.

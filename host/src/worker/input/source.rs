@@ -140,7 +140,7 @@ impl SourceInput {
         let line = |item: u32| self.records.lines.get(item as usize).copied().unwrap_or(0);
         ItemLocation::Records {
             source: self.name.clone(),
-            lines: line(items.start)..=line(items.end.saturating_sub(1)),
+            records: (self.source).locate(&(line(items.start)..=line(items.end.saturating_sub(1)))),
         }
     }
 }
