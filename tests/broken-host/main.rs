@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use tidelock::storage::scan::ScanLimit;
 use tidelock::storage::{
-    CatalogChange, CatalogOutcome, CommitTicket, Storage, StorageError, StoredRow,
+    CatalogChange, CatalogOutcome, CommitTicket, QueueListener, Storage, StorageError, StoredRow,
 };
 use tidelock::types::epoch::{EpochCommit, Head};
 use tidelock::types::ids::{PartitionId, SinkFileId};
@@ -88,6 +88,18 @@ impl Storage for BrokenStorage {
 
     fn commit_catalog(&self, change: &CatalogChange) -> Result<CatalogOutcome, StorageError> {
         self.honest.commit_catalog(change)
+    }
+
+    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError> {
+        self.honest.trim_queue(queue, before)
+    }
+
+    fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError> {
+        self.honest.remove_queue(queue)
+    }
+
+    fn on_queue_append(&self, listener: QueueListener) {
+        self.honest.on_queue_append(listener);
     }
 
     fn settle(&self) -> Result<(), StorageError> {

@@ -12,8 +12,8 @@ use tidelock::clock::Clock as _;
 use tidelock::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
 use tidelock::storage::scan::ScanLimit;
 use tidelock::storage::{
-    CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, Refusal, Storage, StorageError,
-    StoredRow, keys, leases, rows,
+    CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, QueueListener, Refusal, Storage,
+    StorageError, StoredRow, keys, leases, rows,
 };
 use tidelock::types::batch::Timestamp;
 use tidelock::types::epoch::{EpochCommit, Head};
@@ -446,6 +446,18 @@ impl Storage for SimulatedStorage {
 
     fn open_sink_file(&self, path: &Path) -> Result<SinkFileId, StorageError> {
         self.memory.open_sink_file(path)
+    }
+
+    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError> {
+        self.memory.trim_queue(queue, before)
+    }
+
+    fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError> {
+        self.memory.remove_queue(queue)
+    }
+
+    fn on_queue_append(&self, listener: QueueListener) {
+        self.memory.on_queue_append(listener);
     }
 
     fn settle(&self) -> Result<(), StorageError> {

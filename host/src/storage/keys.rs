@@ -29,7 +29,7 @@
 //! | `0f` [`SOURCE_MARK`] | partition, name | something that the partition's source keeps by name |
 //! | `10` [`SINK_PROGRESS`] | partition, sink name | how far a sink is that the partition feeds |
 //! | `11` [`QUEUE_ROWS`] | queue partition, offset of the last row | rows that were written together |
-//! | `12` [`QUEUE_BOUNDS`] | queue partition | from where to where it has rows |
+//! | `12` [`QUEUE_BOUNDS`] | queue partition | from where to where it has rows, and their bytes |
 //!
 //! | catalog prefix | then | value |
 //! |---|---|---|
@@ -250,6 +250,23 @@ pub fn sink_progress(partition: PartitionId, sink: &str) -> Vec<u8> {
     [&key(SINK_PROGRESS, [partition.0]), sink.as_bytes()].concat()
 }
 
+/// Key of the chunk of a queue's partition whose last row has offset `last`: the first key from
+/// `queue_rows(queue, offset)` on is that of the chunk that holds the offset.
+pub fn queue_rows(queue: PartitionId, last: u64) -> Vec<u8> {
+    key(QUEUE_ROWS, [queue.0, last])
+}
+
+/// The queue's partition and the offset of the last row, of a chunk's key.
+pub fn parse_queue_rows(key: &[u8]) -> Option<(PartitionId, u64)> {
+    (key.len() == 17 && key[0] == QUEUE_ROWS)
+        .then(|| (PartitionId(number_at(key, 1)), number_at(key, 9)))
+}
+
+/// Key of the bounds of a queue's partition.
+pub fn queue_bounds(queue: PartitionId) -> Vec<u8> {
+    key(QUEUE_BOUNDS, [queue.0])
+}
+
 /// The range of keys of all that a partition has under a prefix of the table.
 pub fn all_of(prefix: u8, partition: PartitionId) -> (Vec<u8>, Vec<u8>) {
     let start = key(prefix, [partition.0]);
@@ -416,6 +433,10 @@ mod tests {
         let (start, end) = epoch_records_of(PartitionId(5));
         assert!(start < record && record < end);
         assert_eq!(parse_epoch_record(&applied(PartitionId(7))), None);
+        let rows = queue_rows(PartitionId(5), 9);
+        assert_eq!(parse_queue_rows(&rows), Some((PartitionId(5), 9)));
+        assert_eq!(parse_queue_rows(&record), None);
+        assert_eq!(owner(&queue_bounds(PartitionId(5))), Some(PartitionId(5)));
     }
 
     #[test]

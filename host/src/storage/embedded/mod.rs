@@ -23,16 +23,23 @@ mod lock;
 mod mark;
 mod overlay;
 mod pair;
+mod positions;
 mod queue;
+mod queue_partitions;
 mod reads;
 mod recovery;
 mod run;
 mod sink_checks;
 mod sink_files;
 mod sink_handle;
+mod withheld;
 
 #[cfg(test)]
+mod crash_queues;
+#[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod queue_tests;
 #[cfg(test)]
 mod tests;
 
@@ -50,8 +57,8 @@ use crate::storage::entry::EntryDraft;
 use crate::storage::leases::{self, Counter};
 use crate::storage::scan::ScanLimit;
 use crate::storage::{
-    CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, EpochName, Storage, StorageError,
-    StoredRow, check_catalog_change, codec, timer_codec,
+    CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, EpochName, QueueListener, Storage,
+    StorageError, StoredRow, check_catalog_change, codec, timer_codec,
 };
 use crate::types::epoch::{EpochCommit, Head};
 use crate::types::ids::{EpochId, PartitionId, SinkFileId};
@@ -64,7 +71,7 @@ use faults::pass;
 pub use faults::{FaultPoints, NoFaults};
 use lock::DirectoryLock;
 use overlay::Overlay;
-use queue::{Queue, Submitted, Work};
+use queue::{Queue, QueueTrim, Submitted, Work};
 use run::Run;
 pub use sink_checks::check_new_sink_file;
 use sink_files::SinkFiles;
@@ -182,6 +189,9 @@ enum Sabotage {
     EntriesNotStaged,
     EntriesRemovedBeforeRows,
     AppendWithoutOffset,
+    QueueRowsBeforeDecision,
+    QueueRowsAtTheEnd,
+    ChunksTrimmedBeforeBounds,
 }
 
 /// A partition that can't go on.
@@ -223,6 +233,8 @@ struct Shared {
     heads: RwLock<HashMap<PartitionId, Head>>,
     damaged: RwLock<BTreeMap<PartitionId, Damage>>,
     sink_files: Mutex<SinkFiles>,
+    /// Told of new rows in queues.
+    queue_listeners: RwLock<Vec<QueueListener>>,
     /// Held for writing while a catalog change is not durable yet, so that nobody reads it.
     catalog: RwLock<()>,
     has_stopped: AtomicBool,
@@ -271,6 +283,18 @@ impl EmbeddedStorage {
     pub fn check_sink_file(&self, path: &Path) -> Result<(), StorageError> {
         self.shared.check_running()?;
         self.shared.sink_files().check(path)
+    }
+
+    fn ask_to_trim(&self, queue: PartitionId, before: Option<u64>) -> Result<(), StorageError> {
+        self.shared.check_running()?;
+        let (answer, done) = mpsc::sync_channel(1);
+        let trim = QueueTrim {
+            queue,
+            before,
+            answer,
+        };
+        self.shared.queue.push(vec![Work::Trim(trim)]);
+        done.recv().unwrap_or(Err(StorageError::Stopped))
     }
 
     /// The partitions that can't go on, and why. The others run.
@@ -345,6 +369,7 @@ impl Shared {
             heads: RwLock::default(),
             damaged: RwLock::default(),
             sink_files: Mutex::new(sink_files),
+            queue_listeners: RwLock::default(),
             catalog: RwLock::new(()),
             has_stopped: AtomicBool::new(false),
             options,
@@ -450,6 +475,7 @@ impl Shared {
             epoch: EpochName::of(&commit),
             entry,
             appends: std::mem::take(&mut commit.appends),
+            queue_appends: std::mem::take(&mut commit.queue_appends),
             timer_row_bytes: key_bytes + value_bytes,
             run: Arc::new(Run::of_commit(commit)),
             answer,
@@ -571,6 +597,18 @@ impl Storage for EmbeddedStorage {
         })?;
         files.insert(id, path, handle);
         Ok(id)
+    }
+
+    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError> {
+        self.ask_to_trim(queue, Some(before))
+    }
+
+    fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError> {
+        self.ask_to_trim(queue, None)
+    }
+
+    fn on_queue_append(&self, listener: QueueListener) {
+        self.shared.add_queue_listener(listener);
     }
 
     fn settle(&self) -> Result<(), StorageError> {

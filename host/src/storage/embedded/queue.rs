@@ -7,10 +7,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::storage::embedded::run::Run;
-use crate::storage::entry::EntryDraft;
-use crate::storage::{CommitAnswer, EpochName};
+use crate::storage::entry::{AppendPlaces, EntryDraft};
+use crate::storage::{CommitAnswer, EpochName, StorageError};
 use crate::types::epoch::{Head, SinkAppend};
+use crate::types::ids::PartitionId;
 use crate::types::lease::Lease;
+use crate::types::queue::QueueAppend;
 
 /// An epoch on its way through the committer.
 #[derive(Debug)]
@@ -19,6 +21,7 @@ pub(super) struct Submitted {
     pub(super) epoch: EpochName,
     pub(super) entry: EntryDraft,
     pub(super) appends: Vec<SinkAppend>,
+    pub(super) queue_appends: Vec<QueueAppend>,
     pub(super) run: Arc<Run>,
     /// What its rows take in memory beyond the entry's bytes: those of timers are several for each.
     pub(super) timer_row_bytes: usize,
@@ -31,7 +34,7 @@ pub(super) struct Submitted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Placement {
     pub(super) predecessor: Head,
-    pub(super) offsets: Vec<u64>,
+    pub(super) places: AppendPlaces,
     pub(super) head: Head,
 }
 
@@ -41,13 +44,24 @@ pub(super) enum Work {
     Epoch(Box<Submitted>),
     /// Apply and sync everything, then answer.
     Settle(SyncSender<()>),
+    /// Let rows of a queue's partition go, then answer.
+    Trim(QueueTrim),
+}
+
+/// A change of a queue's partition that is no epoch's.
+#[derive(Debug, Clone)]
+pub(super) struct QueueTrim {
+    pub(super) queue: PartitionId,
+    /// Rows below go; `None`: the whole partition goes.
+    pub(super) before: Option<u64>,
+    pub(super) answer: SyncSender<Result<(), StorageError>>,
 }
 
 impl Work {
     fn size_bytes(&self) -> usize {
         match self {
             Work::Epoch(submitted) => submitted.entry.bytes().len(),
-            Work::Settle(_) => 0,
+            Work::Settle(_) | Work::Trim(_) => 0,
         }
     }
 }
