@@ -10,6 +10,7 @@
 //! - [`wiring`]: which lanes and sinks join the jobs.
 //! - [`source_lists`]: what came into the lists of its sources and what left them.
 //! - [`sources`]: its sources, opened and compared with what was read before.
+//! - [`orphaned_files`]: what partitions and sinks that are gone have left open.
 //! - [`placement`]: the plans of the jobs, each under a lease.
 
 pub mod admission;
@@ -17,6 +18,7 @@ pub mod change;
 pub mod graph;
 pub mod layout_mover;
 pub mod layouts;
+pub mod orphaned_files;
 pub mod placement;
 pub mod registry;
 pub mod repartition;
@@ -27,16 +29,19 @@ pub mod sources;
 pub mod wiring;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::controller::admission::Admission;
 use crate::controller::change::{Change, lines};
 use crate::controller::layout_mover::{LayoutMove, LayoutMoveError, LayoutMover};
+use crate::controller::orphaned_files::{finish_orphaned_files, sweep_forgotten_marks};
 use crate::controller::placement::{PlacementError, Planner};
 use crate::controller::registry::{
     ComputationIntent, Intent, Registration, RegistryError, RunInProgress, SinkIntent, SourceIntent,
 };
+use crate::controller::repartition::RepartitionError;
 use crate::controller::source_lists::compare_lists;
 use crate::controller::sources::open_sources;
 use crate::guest::GuestRuntime;
@@ -82,6 +87,9 @@ pub enum ControllerError {
     /// States and waiting messages of a transform could not be moved to its new partitions.
     #[error(transparent)]
     LayoutMove(#[from] LayoutMoveError),
+    /// What nobody goes on with could not be brought to its end.
+    #[error("files and marks of partitions that are gone can't be brought to their end")]
+    Orphaned(#[from] RepartitionError),
     /// The store failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -148,6 +156,8 @@ impl Controller {
             "pipeline registered"
         );
         mover.carry_out()?;
+        sweep_forgotten_marks(&**storage, &registration)?;
+        finish_orphaned_files(pipeline, &**storage, &registration, planner.wiring())?;
         let plans = planner.plan(sources)?;
         let progress = RunProgress::default();
         Ok(Controller {
@@ -217,18 +227,25 @@ fn source_intent(options: &SourceOptions) -> SourceIntent {
 
 fn sink_intent(pipeline: &Pipeline, options: &SinkOptions) -> SinkIntent {
     let streams = options.inputs.join(", ");
+    // As it stands to the pipeline file, so that a moved folder is no change.
+    let folder = pipeline.file.parent();
+    let folder = folder.and_then(|folder| folder.canonicalize().ok());
+    let shown = |path: &Path| {
+        let shown = folder
+            .as_ref()
+            .and_then(|folder| path.strip_prefix(folder).ok());
+        shown.unwrap_or(path).display().to_string()
+    };
     match &options.connector {
-        SinkConnector::File { path } => {
-            // As it stands to the pipeline file, so that a moved folder is no change.
-            let folder = pipeline
-                .file
-                .parent()
-                .and_then(|folder| folder.canonicalize().ok());
-            let shown = folder.and_then(|folder| path.strip_prefix(folder).ok());
-            let shown = shown.unwrap_or(path).display();
+        SinkConnector::File { path } => SinkIntent {
+            identity: format!("file {} of {streams}", shown(path)),
+            path: Some(path.display().to_string()),
+        },
+        SinkConnector::Directory(directory) => {
+            let files = directory.path.join(directory.files());
             SinkIntent {
-                identity: format!("file {shown} of {streams}"),
-                path: Some(path.display().to_string()),
+                identity: format!("files {} of {streams}", shown(&files)),
+                path: Some(files.display().to_string()),
             }
         }
         SinkConnector::Stdout => SinkIntent {

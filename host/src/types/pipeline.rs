@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::types::batch::ComputationKind;
-use crate::types::connectors::{DirectorySourceOptions, GeneratorOptions};
+use crate::types::connectors::{DirectorySinkOptions, DirectorySourceOptions, GeneratorOptions};
 use crate::types::finding::Finding;
 
 /// One pipeline: sources, computations, streams and sinks under one name.
@@ -418,6 +418,8 @@ pub enum SinkConnector {
         /// Made absolute against the pipeline file's folder.
         path: PathBuf,
     },
+    /// A directory of files that get each payload as a line, exactly once.
+    Directory(DirectorySinkOptions),
     /// Standard output, each payload a line, at least once.
     Stdout,
     /// Nowhere: rows are counted and dropped.

@@ -14,6 +14,7 @@ mod output;
 pub mod plan;
 pub mod progress;
 pub mod reading;
+pub mod rolling;
 mod source_pace;
 pub mod source_times;
 pub mod stall;

@@ -256,6 +256,9 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
         id: NodeId::new(NodeKind::Sink, name),
         detail: match &options.connector {
             SinkConnector::File { path } => format!("file {}", written(path)),
+            SinkConnector::Directory(options) => {
+                format!("files {}", written(&options.path.join(options.files())))
+            }
             SinkConnector::Stdout => "stdout".to_owned(),
             SinkConnector::Null => "null".to_owned(),
         },
