@@ -8,7 +8,8 @@ use crate::config::fields::{Fields, Located};
 use crate::config::graph::{Node, NodeKind};
 use crate::config::tables::{Tables, values};
 use crate::types::pipeline::{
-    FileSourceOptions, RecordFormat, SinkConnector, SinkOptions, SourceConnector, SourceOptions,
+    FileSourceOptions, QueueOptions, RecordFormat, SinkConnector, SinkOptions, SourceConnector,
+    SourceOptions,
 };
 
 /// The greatest number of partitions of a source: each is a job with a thread of its own.
@@ -20,8 +21,27 @@ const SOURCE_PATH_BYTES_MAX: usize = 512;
 /// The longest record that a file source may be told to accept, in bytes.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
 
+/// The source connectors, as `type` names them.
+#[derive(Clone, Copy)]
+enum SourceType {
+    File,
+    Queue,
+}
+
+/// The sink connectors, as `type` names them.
+#[derive(Clone, Copy)]
+enum SinkType {
+    File,
+    Queue,
+    Stdout,
+}
+
 impl Tables<'_> {
-    pub(super) fn sources(&mut self, fields: &mut Fields<'_>) -> BTreeMap<String, SourceOptions> {
+    pub(super) fn sources(
+        &mut self,
+        fields: &mut Fields<'_>,
+        queues: &BTreeMap<String, QueueOptions>,
+    ) -> BTreeMap<String, SourceOptions> {
         let mut sources = BTreeMap::new();
         for (name, mut fields) in fields.named_tables("sources", "source") {
             let line = name.line;
@@ -34,12 +54,17 @@ impl Tables<'_> {
                 inputs: Some(Vec::new()),
                 outputs: Some(vec![name.clone()]),
             });
-            let later = ["queue", "table", "kafka", "service_log"];
-            let connector = fields.choice("type", &[("file", ())], &later);
-            let connector = fields.require("type", connector, "write type = \"file\"");
+            let later = ["table", "kafka", "service_log"];
+            let types = [("file", SourceType::File), ("queue", SourceType::Queue)];
+            let connector = fields.choice("type", &types, &later);
+            let remedy = "write type = \"file\" or \"queue\"";
+            let connector = fields.require("type", connector, remedy);
             // The fields of an unknown connector can't be judged.
-            let Some(_) = connector else { continue };
-            let options = self.file_source(&mut fields);
+            let Some(connector) = connector else { continue };
+            let options = match connector.value {
+                SourceType::File => self.file_source(&mut fields),
+                SourceType::Queue => self.queue_source(&mut fields, queues),
+            };
             fields.later("event_time", "remove it, and let a map give event times");
             fields.finish();
             if let Some(options) = options {
@@ -167,7 +192,11 @@ impl Tables<'_> {
         Some((path, name))
     }
 
-    pub(super) fn sinks(&mut self, fields: &mut Fields<'_>) -> BTreeMap<String, SinkOptions> {
+    pub(super) fn sinks(
+        &mut self,
+        fields: &mut Fields<'_>,
+        queues: &BTreeMap<String, QueueOptions>,
+    ) -> BTreeMap<String, SinkOptions> {
         let mut sinks = BTreeMap::new();
         for (name, mut fields) in fields.named_tables("sinks", "sink") {
             let line = name.line;
@@ -181,15 +210,21 @@ impl Tables<'_> {
                 inputs: inputs.clone(),
                 outputs: Some(Vec::new()),
             });
-            let later = ["queue", "table", "http", "kafka", "clickhouse"];
-            let connector = fields.choice("type", &[("file", true), ("stdout", false)], &later);
-            let remedy = "write type = \"file\" or \"stdout\"";
-            let Some(is_file) = fields.require("type", connector, remedy) else {
+            let later = ["table", "http", "kafka", "clickhouse"];
+            let types = [
+                ("file", SinkType::File),
+                ("queue", SinkType::Queue),
+                ("stdout", SinkType::Stdout),
+            ];
+            let connector = fields.choice("type", &types, &later);
+            let remedy = "write type = \"file\", \"queue\" or \"stdout\"";
+            let Some(connector) = fields.require("type", connector, remedy) else {
                 continue;
             };
-            let connector = match is_file.value {
-                true => self.file_sink(&mut fields),
-                false => Some(SinkConnector::Stdout),
+            let connector = match connector.value {
+                SinkType::File => self.file_sink(&mut fields),
+                SinkType::Queue => self.queue_sink(&mut fields, queues),
+                SinkType::Stdout => Some(SinkConnector::Stdout),
             };
             fields.finish();
             if let (Some(connector), Some(inputs)) = (connector, inputs) {
@@ -227,8 +262,10 @@ impl Tables<'_> {
     ) {
         let mut takers: BTreeMap<PathBuf, String> = BTreeMap::new();
         for (name, source) in sources {
-            for SourceConnector::File(options) in &source.partitions {
-                takers.insert(one_form(&options.path), format!("source {name} reads"));
+            for partition in &source.partitions {
+                if let SourceConnector::File(options) = partition {
+                    takers.insert(one_form(&options.path), format!("source {name} reads"));
+                }
             }
         }
         for (name, sink) in sinks {

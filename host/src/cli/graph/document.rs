@@ -223,6 +223,7 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
         component: None,
         partitions: u32::try_from(options.partitions.len()).ok(),
         files: (options.partitions.iter())
+            .filter(|partition| matches!(partition, SourceConnector::File(_)))
             .map(|partition| partition.partition_name().to_owned())
             .collect(),
         inputs: Vec::new(),
@@ -253,6 +254,7 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
         detail: match &options.connector {
             SinkConnector::File { path } => format!("file {}", written(path)),
             SinkConnector::Stdout => "stdout".to_owned(),
+            SinkConnector::Queue { queue, .. } => format!("queue {queue}"),
         },
         component: None,
         partitions: None,
@@ -264,8 +266,12 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
     sources.chain(computations).chain(sinks).collect()
 }
 
-/// The files of a source, the first ones by name, and their format.
+/// The queue of a source; or its files, the first ones by name, and their format.
 fn source_detail(options: &SourceOptions) -> String {
+    if let Some(SourceConnector::Queue(of_queue)) = options.partitions.first() {
+        let end = if of_queue.follow { ", followed" } else { "" };
+        return format!("queue {}{end}", of_queue.queue);
+    }
     let count = options.partitions.len();
     let noun = if count == 1 { "file" } else { "files" };
     let first = options.partitions.iter().take(FILES_SHOWN_MAX);

@@ -33,9 +33,11 @@ pub enum InputItems {
 pub enum ItemLocation {
     /// Records of a source.
     Records {
-        /// The source, and which file of several.
+        /// The source, and which file or partition of several.
         source: String,
-        /// Their lines.
+        /// What numbers its records: "line", "offset".
+        noun: &'static str,
+        /// Their lines or offsets.
         lines: std::ops::RangeInclusive<u64>,
     },
     /// A due timer.
@@ -59,12 +61,20 @@ pub enum ItemLocation {
 impl std::fmt::Display for ItemLocation {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            ItemLocation::Records { source, lines } if lines.start() == lines.end() => {
-                write!(formatter, "line {} of {source}", lines.start())
+            ItemLocation::Records {
+                source,
+                noun,
+                lines,
+            } if lines.start() == lines.end() => {
+                write!(formatter, "{noun} {} of {source}", lines.start())
             }
-            ItemLocation::Records { source, lines } => {
+            ItemLocation::Records {
+                source,
+                noun,
+                lines,
+            } => {
                 let (start, end) = (lines.start(), lines.end());
-                write!(formatter, "lines {start} to {end} of {source}")
+                write!(formatter, "{noun}s {start} to {end} of {source}")
             }
             ItemLocation::Timer {
                 stream,
