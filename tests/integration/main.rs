@@ -45,3 +45,5 @@ mod hourly_delays;
 mod flights_weather;
 // What a run shows of its jobs.
 mod watching;
+// When an epoch ends, and what makes no difference to it.
+mod cadence;

@@ -3,6 +3,7 @@
 //! files: sources in memory, and components compiled once.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tidelock::controller::change::Change;
 use tidelock::controller::graph::{JobHead, JobShape};
@@ -395,5 +396,6 @@ fn limits(random: &mut Random) -> EpochLimits {
         max_bytes_per_batch: bytes(random),
         max_rows_per_epoch: random.within(1..=30),
         max_bytes_per_epoch: bytes(random),
+        max_duration: Duration::from_millis(random.within(1..=200) as u64),
     }
 }

@@ -29,6 +29,10 @@ pub(super) const PARTITIONS_MAX: u32 = 256;
 /// The greatest number of rows that an epoch or a batch may be told to hold.
 const ROWS_MAX: u64 = 1_000_000;
 
+/// For how long an epoch may be told to take items.
+const EPOCH_DURATIONS: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(3_600);
+
 /// How much later than its timestamps say a stream may be merged.
 const DELAYS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(365 * 24 * 3_600);
 
@@ -420,6 +424,7 @@ impl Tables<'_> {
             fields.size("max_bytes_per_epoch", bytes),
             defaults.max_bytes_per_epoch,
         );
+        let max_duration = fields.duration("max_duration", EPOCH_DURATIONS);
         fields.finish();
         for (key, batch, epoch) in [
             ("rows", &batch_rows, max_rows_per_epoch),
@@ -442,6 +447,7 @@ impl Tables<'_> {
             max_bytes_per_batch: bytes.min(max_bytes_per_epoch),
             max_rows_per_epoch,
             max_bytes_per_epoch,
+            max_duration: max_duration.map_or(defaults.max_duration, |duration| duration.value),
         }
     }
 

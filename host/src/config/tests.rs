@@ -166,7 +166,7 @@ states = { "Totals of day" = { ttl = "7d" } }
 on_failure = "fail"
 processing_mode = "at_least_once_consistent""#,
         )
-        + "[epoch]\nmax_rows_per_epoch = 8\nmax_bytes_per_epoch = \"1MiB\"\n\
+        + "[epoch]\nmax_rows_per_epoch = 8\nmax_bytes_per_epoch = \"1MiB\"\nmax_duration = \"20ms\"\n\
            [lanes]\nmax_bytes = \"3KiB\"\nchannel_bytes = \"0B\"\n\
            [sinks.screen]\ntype = \"stdout\"\ninputs = [\"legs\", \"late\"]\n";
     let (pipeline, warnings) = findings_of(&text);
@@ -218,6 +218,7 @@ processing_mode = "at_least_once_consistent""#,
         max_bytes_per_batch: 1 << 20,
         max_rows_per_epoch: 8,
         max_bytes_per_epoch: 1 << 20,
+        max_duration: Duration::from_millis(20),
     };
     assert_eq!(pipeline.epoch, epoch);
     assert_eq!(

@@ -473,6 +473,9 @@ pub struct EpochLimits {
     pub max_rows_per_epoch: usize,
     /// Payload and key bytes in one epoch.
     pub max_bytes_per_epoch: usize,
+    /// For how long an epoch takes items: what is computed waits no longer for more. The batch that is being
+    /// computed then is the last one.
+    pub max_duration: Duration,
 }
 
 impl Default for EpochLimits {
@@ -482,6 +485,7 @@ impl Default for EpochLimits {
             max_bytes_per_batch: 10 << 20,
             max_rows_per_epoch: 65_536,
             max_bytes_per_epoch: 32 << 20,
+            max_duration: Duration::from_millis(50),
         }
     }
 }

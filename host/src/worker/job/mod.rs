@@ -289,11 +289,16 @@ impl Job {
         full.is_some()
     }
 
-    /// Takes items in order and runs them, batch by batch, until the epoch is full or there is
-    /// nothing more to read for now.
+    /// Takes items in order and runs them, batch by batch, until the epoch is full, has taken items for
+    /// long enough, or there is nothing more to read for now. How long storage takes for the epoch
+    /// before it makes no difference.
     fn take_items(&mut self, epoch: &mut OpenEpoch) -> Result<(), JobError> {
+        let until = (self.clock.elapsed()).saturating_add(self.limits.max_duration);
         while let Some(room) = epoch.room() {
             if self.board.is_stopped() {
+                return Ok(());
+            }
+            if epoch.has_content() && self.clock.elapsed() >= until {
                 return Ok(());
             }
             if self.time.step().is_none() {
