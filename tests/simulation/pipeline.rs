@@ -48,6 +48,7 @@ pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
     let computations = graph.computations.iter();
     let sinks = graph.sinks.iter().enumerate();
     Pipeline {
+        queues: BTreeMap::new(),
         name: NAME.to_owned(),
         file: PathBuf::from("tidelock.toml"),
         components: BTreeMap::new(),
@@ -137,6 +138,7 @@ pub(crate) fn intent(graph: &Graph, pipeline: &Pipeline) -> Intent {
         sinks: (pipeline.sinks.keys())
             .map(|name| {
                 let intent = SinkIntent {
+                    queue: None,
                     identity: name.clone(),
                     path: Some(name.clone()),
                 };

@@ -10,6 +10,7 @@ pub mod inspect;
 pub mod job_notes;
 pub mod moves;
 pub mod progress;
+pub mod queue;
 pub mod run;
 
 use std::path::Path;
@@ -48,6 +49,8 @@ pub enum Command {
     Graph(graph::GraphArguments),
     /// Show what a component exports and imports, and what each import means.
     Inspect(inspect::InspectArguments),
+    /// Make, fill, read and trim the queues of a data directory that nobody uses.
+    Queue(queue::QueueArguments),
 }
 
 /// How results are printed.
@@ -107,6 +110,7 @@ pub fn main(open_storage: &OpenStorage) -> ExitCode {
         Command::Inspect(arguments) => {
             inspect::inspect(arguments, cli.output).map(|()| Outcome::Done)
         }
+        Command::Queue(arguments) => queue::queue(arguments, cli.output, &logs, open_storage),
     };
     match outcome {
         Ok(outcome) => outcome.exit_code(),

@@ -237,6 +237,19 @@ impl SourcePartitions {
     }
 }
 
+/// The partitions that a source of a pipeline has, by name.
+pub(super) fn listed_partitions(
+    storage: &dyn Storage,
+    pipeline: &str,
+    source: &str,
+) -> Result<BTreeMap<String, PartitionId>, StorageError> {
+    let rows = read_rows(storage, pipeline)?.into_iter();
+    let listed = rows.filter(|((of, _), row)| of == source && row.is_listed());
+    Ok(listed
+        .map(|((_, name), row)| (name, row.partition))
+        .collect())
+}
+
 fn read_rows(storage: &dyn Storage, pipeline: &str) -> Result<BTreeMap<Name, Row>, StorageError> {
     let prefix = keys::pipeline(pipeline, SOURCE_PARTITION.as_bytes());
     let mut rows = BTreeMap::new();

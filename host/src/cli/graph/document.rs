@@ -226,7 +226,7 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
         files: (options.partitions.iter())
             .filter_map(|partition| match partition {
                 SourceConnector::File(options) => Some(options.written_path.clone()),
-                SourceConnector::Generator(_) => None,
+                SourceConnector::Generator(_) | SourceConnector::Queue(_) => None,
             })
             .collect(),
         inputs: Vec::new(),
@@ -258,6 +258,7 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
             SinkConnector::File { path } => format!("file {}", written(path)),
             SinkConnector::Stdout => "stdout".to_owned(),
             SinkConnector::Null => "null".to_owned(),
+            SinkConnector::Queue { queue, .. } => format!("queue {queue}"),
         },
         component: None,
         partitions: None,
@@ -273,6 +274,10 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
 fn source_detail(options: &SourceOptions) -> String {
     match options.partitions.first() {
         Some(SourceConnector::Generator(options)) => generator_detail(options),
+        Some(SourceConnector::Queue(options)) => {
+            let end = if options.follow { ", followed" } else { "" };
+            format!("queue {}{end}", options.queue)
+        }
         _ => files_detail(options),
     }
 }

@@ -7,7 +7,9 @@ use crate::config::connectors::one_form;
 use crate::config::fields::{Fields, Located};
 use crate::config::graph::{Node, NodeKind};
 use crate::config::tables::Tables;
-use crate::types::pipeline::{FileSourceOptions, RecordFormat, SourceConnector, SourceOptions};
+use crate::types::pipeline::{
+    FileSourceOptions, QueueOptions, RecordFormat, SourceConnector, SourceOptions,
+};
 
 /// The greatest number of partitions of a source: each is a job with a thread of its own.
 pub(super) const SOURCE_PARTITIONS_MAX: usize = 256;
@@ -23,12 +25,14 @@ const RECORD_BYTES_MAX: u64 = 64 << 20;
 enum Kind {
     File,
     Generator,
+    Queue,
 }
 
 impl Tables<'_> {
     pub(in crate::config) fn sources(
         &mut self,
         fields: &mut Fields<'_>,
+        queues: &BTreeMap<String, QueueOptions>,
     ) -> BTreeMap<String, SourceOptions> {
         let mut sources = BTreeMap::new();
         for (name, mut fields) in fields.named_tables("sources", "source") {
@@ -42,10 +46,14 @@ impl Tables<'_> {
                 inputs: Some(Vec::new()),
                 outputs: Some(vec![name.clone()]),
             });
-            let later = ["queue", "table", "kafka", "service_log"];
-            let kinds = [("file", Kind::File), ("generator", Kind::Generator)];
+            let later = ["table", "kafka", "service_log"];
+            let kinds = [
+                ("file", Kind::File),
+                ("queue", Kind::Queue),
+                ("generator", Kind::Generator),
+            ];
             let kind = fields.choice("type", &kinds, &later);
-            let remedy = "write type = \"file\" or \"generator\"";
+            let remedy = "write type = \"file\", \"queue\" or \"generator\"";
             // The fields of an unknown connector can't be judged.
             let Some(kind) = fields.require("type", kind, remedy) else {
                 continue;
@@ -53,6 +61,7 @@ impl Tables<'_> {
             let options = match kind.value {
                 Kind::File => self.file_source(&mut fields),
                 Kind::Generator => self.generator(&mut fields),
+                Kind::Queue => self.queue_source(&mut fields, queues),
             };
             fields.later("event_time", "remove it, and let a map give event times");
             fields.finish();
