@@ -15,6 +15,7 @@
 pub mod admission;
 pub mod change;
 pub mod graph;
+pub mod inventory;
 pub mod layout_mover;
 pub mod layouts;
 pub mod placement;
@@ -35,7 +36,8 @@ use crate::controller::change::{Change, lines};
 use crate::controller::layout_mover::{LayoutMove, LayoutMoveError, LayoutMover};
 use crate::controller::placement::{PlacementError, Planner};
 use crate::controller::registry::{
-    ComputationIntent, Intent, Registration, RegistryError, RunInProgress, SinkIntent, SourceIntent,
+    ComputationIntent, Intent, Registration, RegistryError, RunInProgress, SinkIntent,
+    SourceIntent, StateEncoding,
 };
 use crate::controller::source_lists::compare_lists;
 use crate::controller::sources::open_sources;
@@ -177,7 +179,13 @@ fn intent(pipeline: &Pipeline, admission: &Admission) -> Intent {
             inputs,
             states: states
                 .iter()
-                .map(|state| (state.name.clone(), state.version))
+                .map(|state| {
+                    let encoding = StateEncoding {
+                        version: state.version,
+                        format: state.format.clone(),
+                    };
+                    (state.name.clone(), encoding)
+                })
                 .collect(),
             timers: timers
                 .iter()

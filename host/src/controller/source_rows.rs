@@ -237,6 +237,18 @@ impl SourcePartitions {
     }
 }
 
+/// The partitions that are remembered of a pipeline's sources: source, partition's name, its number, and whether
+/// the last run's list had it.
+pub(super) fn known_partitions(
+    storage: &dyn Storage,
+    pipeline: &str,
+) -> Result<Vec<(String, String, PartitionId, bool)>, StorageError> {
+    let rows = read_rows(storage, pipeline)?.into_iter();
+    Ok(rows
+        .map(|((source, name), row)| (source, name, row.partition, row.is_listed()))
+        .collect())
+}
+
 fn read_rows(storage: &dyn Storage, pipeline: &str) -> Result<BTreeMap<Name, Row>, StorageError> {
     let prefix = keys::pipeline(pipeline, SOURCE_PARTITION.as_bytes());
     let mut rows = BTreeMap::new();

@@ -24,6 +24,7 @@ use crate::storage::embedded::decisions::{Decision, Proposal};
 use crate::storage::embedded::faults::pass;
 use crate::storage::embedded::queue::{Placement, Submitted, Taken, Work};
 use crate::storage::embedded::sink_files::PlacedAppend;
+use crate::storage::embedded::snapshot::EmbeddedSnapshot;
 use crate::storage::embedded::{Sabotage, Shared};
 use crate::storage::{CommitAnswer, CommitOutcome, Refusal, StorageError, codec, judge, keys};
 use crate::types::epoch::Head;
@@ -115,6 +116,13 @@ impl Committer {
                     self.shared.sink_files().check_intact()?;
                     // Who asked may have gone away.
                     let _ = answer.send(());
+                }
+                Work::Snapshot(answer) => {
+                    self.commit(std::mem::take(&mut group))?;
+                    self.settle()?;
+                    let snapshot = EmbeddedSnapshot::take(&self.shared)?;
+                    // Who asked may have gone away.
+                    let _ = answer.send(snapshot);
                 }
             }
         }
@@ -447,8 +455,15 @@ fn proposal(submitted: &Submitted) -> Option<Proposal> {
 
 /// Keeps whoever waits for an answer waiting.
 enum Unanswered {
-    Epoch { _answer: CommitAnswer },
-    Settle { _answer: SyncSender<()> },
+    Epoch {
+        _answer: CommitAnswer,
+    },
+    Settle {
+        _answer: SyncSender<()>,
+    },
+    Snapshot {
+        _answer: SyncSender<EmbeddedSnapshot>,
+    },
 }
 
 impl Unanswered {
@@ -458,6 +473,9 @@ impl Unanswered {
                 _answer: submitted.answer.clone(),
             },
             Work::Settle(answer) => Unanswered::Settle {
+                _answer: answer.clone(),
+            },
+            Work::Snapshot(answer) => Unanswered::Snapshot {
                 _answer: answer.clone(),
             },
         }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::storage::embedded::run::Run;
+use crate::storage::embedded::snapshot::EmbeddedSnapshot;
 use crate::storage::entry::EntryDraft;
 use crate::storage::{CommitAnswer, EpochName};
 use crate::types::epoch::{Head, SinkAppend};
@@ -41,13 +42,15 @@ pub(super) enum Work {
     Epoch(Box<Submitted>),
     /// Apply and sync everything, then answer.
     Settle(SyncSender<()>),
+    /// Do the same, then take a snapshot.
+    Snapshot(SyncSender<EmbeddedSnapshot>),
 }
 
 impl Work {
     fn size_bytes(&self) -> usize {
         match self {
             Work::Epoch(submitted) => submitted.entry.bytes().len(),
-            Work::Settle(_) => 0,
+            Work::Settle(_) | Work::Snapshot(_) => 0,
         }
     }
 }
