@@ -5,6 +5,8 @@
 //! rows are kept, the next run goes on), 130 interrupted.
 
 pub mod check;
+pub mod control;
+pub mod data;
 pub mod graph;
 pub mod inspect;
 pub mod job_notes;
@@ -12,6 +14,8 @@ pub mod moves;
 pub mod progress;
 pub mod queue;
 pub mod run;
+pub mod store;
+pub mod task_view;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -51,6 +55,9 @@ pub enum Command {
     Inspect(inspect::InspectArguments),
     /// Make, fill, read and trim the queues of a data directory that nobody uses.
     Queue(queue::QueueArguments),
+    /// Back up, restore, check, compact or measure what a data directory holds.
+    #[command(subcommand)]
+    Store(store::StoreCommand),
 }
 
 /// How results are printed.
@@ -111,6 +118,7 @@ pub fn main(open_storage: &OpenStorage) -> ExitCode {
             inspect::inspect(arguments, cli.output).map(|()| Outcome::Done)
         }
         Command::Queue(arguments) => queue::queue(arguments, cli.output, &logs, open_storage),
+        Command::Store(command) => store::run(command, cli.output, &logs),
     };
     match outcome {
         Ok(outcome) => outcome.exit_code(),

@@ -1,5 +1,5 @@
 //! The tables of a pipeline file, one function each: which fields there are, their ranges and
-//! defaults. Those of sources and sinks are in `connectors.rs`, those of queues in `queues.rs`, those that tell of
+//! defaults. Those of sources and sinks are in `connectors/`, those of queues in `queues.rs`, those that tell of
 //! time in `time.rs`;
 //! how the named things hang together is checked in `graph.rs`.
 

@@ -16,6 +16,7 @@
 pub mod admission;
 pub mod change;
 pub mod graph;
+pub mod inventory;
 pub mod layout_mover;
 pub mod layouts;
 pub mod placement;
@@ -41,7 +42,8 @@ use crate::controller::queues::declared::DeclaredQueues;
 use crate::controller::queues::reader::StoredQueues;
 use crate::controller::queues::registry::{finish_deletions, kept_queues};
 use crate::controller::registry::{
-    ComputationIntent, Intent, Registration, RegistryError, RunInProgress, SinkIntent, SourceIntent,
+    ComputationIntent, Intent, Registration, RegistryError, RunInProgress, SinkIntent,
+    SourceIntent, StateEncoding,
 };
 use crate::controller::source_lists::compare_lists;
 use crate::controller::sources::open_sources;
@@ -201,7 +203,13 @@ fn intent(pipeline: &Pipeline, admission: &Admission) -> Intent {
             inputs,
             states: states
                 .iter()
-                .map(|state| (state.name.clone(), state.version))
+                .map(|state| {
+                    let encoding = StateEncoding {
+                        version: state.version,
+                        format: state.format.clone(),
+                    };
+                    (state.name.clone(), encoding)
+                })
                 .collect(),
             timers: timers
                 .iter()
@@ -265,6 +273,11 @@ fn sink_intent(pipeline: &Pipeline, options: &SinkOptions) -> SinkIntent {
             identity: format!("queue {queue} of {streams}"),
             path: None,
             queue: Some(queue.clone()),
+        },
+        SinkConnector::Null => SinkIntent {
+            identity: format!("nowhere of {streams}"),
+            path: None,
+            queue: None,
         },
     }
 }

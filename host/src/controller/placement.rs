@@ -233,7 +233,7 @@ impl<'a> Planner<'a> {
         let connector = &self.pipeline.sinks[name].connector;
         let target = match connector {
             SinkConnector::File { path } => SinkTarget::File(self.storage.open_sink_file(path)?),
-            SinkConnector::Stdout => SinkTarget::Nowhere,
+            SinkConnector::Stdout | SinkConnector::Null => SinkTarget::Nowhere,
             SinkConnector::Queue { queue, .. } => SinkTarget::Queue(self.queues.partitions(queue)),
         };
         Ok(SinkPlan {

@@ -243,10 +243,22 @@ pub(super) fn listed_partitions(
     pipeline: &str,
     source: &str,
 ) -> Result<BTreeMap<String, PartitionId>, StorageError> {
-    let rows = read_rows(storage, pipeline)?.into_iter();
-    let listed = rows.filter(|((of, _), row)| of == source && row.is_listed());
+    let known = known_partitions(storage, pipeline)?.into_iter();
+    let listed = known.filter(|(of, _, _, is_listed)| of == source && *is_listed);
     Ok(listed
-        .map(|((_, name), row)| (name, row.partition))
+        .map(|(_, name, partition, _)| (name, partition))
+        .collect())
+}
+
+/// The partitions that are remembered of a pipeline's sources: source, partition's name, its number, and whether
+/// the last run's list had it.
+pub(super) fn known_partitions(
+    storage: &dyn Storage,
+    pipeline: &str,
+) -> Result<Vec<(String, String, PartitionId, bool)>, StorageError> {
+    let rows = read_rows(storage, pipeline)?.into_iter();
+    Ok(rows
+        .map(|((source, name), row)| (source, name, row.partition, row.is_listed()))
         .collect())
 }
 

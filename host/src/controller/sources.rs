@@ -62,7 +62,11 @@ pub fn open_sources(
                 Ok(source) => source,
                 Err(error) => {
                     let change = error.change().ok_or(error)?;
-                    let what = format!("{} of source {name} ({})", change.what, change.place);
+                    let place = match change.place.is_empty() {
+                        true => connector.describe_partition(connector.partition_name()),
+                        false => change.place,
+                    };
+                    let what = format!("{} of source {name} ({place})", change.what);
                     let SourceChange { was, now, .. } = change;
                     changes.push(Change { what, was, now });
                     open(OnChange::StartOver)?
@@ -92,7 +96,13 @@ fn plan(
             format!("queue {} (source {name})", queue.partition_name)
         }
         (_, 1) => format!("source {name}"),
-        _ => format!("{} of source {name}", connector.partition_name()),
+        (SourceConnector::File(options), _) => {
+            format!("{} of source {name}", options.written_path)
+        }
+        _ => {
+            let partition = connector.describe_partition(connector.partition_name());
+            format!("{partition} of source {name}")
+        }
     };
     let turn = (count > parallel).then(|| SourceTurn {
         source: name.to_owned(),

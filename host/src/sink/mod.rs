@@ -10,10 +10,12 @@
 //! from there; the worker's loop stays the same.
 
 pub mod file;
+pub mod null;
 pub mod queue;
 pub mod stdout;
 
 use crate::sink::file::FileSink;
+use crate::sink::null::NullSink;
 use crate::sink::queue::QueueSink;
 use crate::sink::stdout::StdoutSink;
 use crate::types::batch::Timestamp;
@@ -24,6 +26,7 @@ use crate::types::queue::QueueRows;
 pub fn open(connector: &SinkConnector) -> Box<dyn Sink> {
     match connector {
         SinkConnector::File { .. } => Box::new(FileSink::new()),
+        SinkConnector::Null => Box::new(NullSink),
         SinkConnector::Stdout => Box::new(StdoutSink::new()),
         SinkConnector::Queue { partitions, .. } => Box::new(QueueSink::new(*partitions)),
     }

@@ -6,15 +6,18 @@
 //! reads is no longer what was read before.
 
 pub mod file;
+pub mod generator;
 pub mod parked;
 pub mod queue;
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::source::file::{FileSource, FinishedFile};
-use crate::source::queue::{QueuePosition, QueueReader, QueueSource};
+use crate::source::generator::GeneratorSource;
+use crate::source::queue::{QueueReader, QueueSource};
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::epoch::{Checksum, SourceMark};
@@ -61,9 +64,10 @@ pub trait Source: Send {
         false
     }
 
-    /// What the numbers in [`SourceRecords::lines`] are called.
-    fn record_noun(&self) -> &'static str {
-        "line"
+    /// Where records of the last poll are that have these numbers among
+    /// [`SourceRecords::lines`], for people: "line 17".
+    fn locate(&self, lines: &RangeInclusive<u64>) -> String {
+        numbered("line", lines)
     }
 
     /// When the record that comes next was written, as far as it is known: by it the partitions of a
@@ -99,6 +103,33 @@ impl Opening<'_> {
     }
 }
 
+/// "line 17", or "lines 17 to 19".
+fn numbered(noun: &str, numbers: &RangeInclusive<u64>) -> String {
+    match (numbers.start(), numbers.end()) {
+        (start, end) if start == end => format!("{noun} {start}"),
+        (start, end) => format!("{noun}s {start} to {end}"),
+    }
+}
+
+/// What the positions of each connector begin with, and what wrote them.
+const POSITION_TAGS: [(u8, &str); 3] = [
+    (file::POSITION_TAG, "files"),
+    (generator::POSITION_TAG, "a generator"),
+    (queue::POSITION_TAG, "a queue"),
+];
+
+/// What wrote a position, if it is of another kind of source than the connector.
+fn foreign_position(connector: &SourceConnector, position: &[u8]) -> Option<&'static str> {
+    let own = match connector {
+        SourceConnector::File(_) => file::POSITION_TAG,
+        SourceConnector::Generator(_) => generator::POSITION_TAG,
+        SourceConnector::Queue(_) => queue::POSITION_TAG,
+    };
+    let written_by = |tag: &u8| POSITION_TAGS.iter().find(|(known, _)| known == tag);
+    let tag = position.first().filter(|tag| **tag != own)?;
+    written_by(tag).map(|(_, kind)| *kind)
+}
+
 /// Opens a source at its committed position, or at its beginning.
 ///
 /// # Errors
@@ -109,11 +140,24 @@ pub fn open(
     opening: Opening<'_>,
 ) -> Result<Box<dyn Source>, SourceError> {
     let Opening {
-        position,
+        mut position,
         on_change,
         ..
     } = opening;
+    if let Some(was) = position.and_then(|position| foreign_position(connector, position)) {
+        if on_change == OnChange::Refuse {
+            return Err(SourceError::OptionsChanged {
+                was: was.to_owned(),
+                now: describe_kind(connector),
+            });
+        }
+        position = None;
+    }
     match connector {
+        SourceConnector::Generator(options) => {
+            let source = GeneratorSource::open(options, position, on_change)?;
+            Ok(Box::new(source))
+        }
         SourceConnector::File(options) => {
             // A file that is followed is never at an end.
             let finished = position.filter(|_| !options.follow);
@@ -157,6 +201,7 @@ pub fn recognize(
 ) -> Result<Vec<bool>, SourceError> {
     match connector {
         SourceConnector::File(options) => file::recognize(options, positions),
+        SourceConnector::Generator(_) => Ok(vec![false; positions.len()]),
         SourceConnector::Queue(_) => Ok(vec![false; positions.len()]),
     }
 }
@@ -166,6 +211,7 @@ pub fn recognize(
 pub fn describe_kind(connector: &SourceConnector) -> String {
     match connector {
         SourceConnector::File(options) => file::describe_kind(options),
+        SourceConnector::Generator(options) => generator::describe_kind(options),
         SourceConnector::Queue(options) => queue::describe_kind(&options.queue),
     }
 }
@@ -181,9 +227,18 @@ pub fn read_position(
     name: &str,
     position: &[u8],
 ) -> Result<PartitionReading, SourceError> {
+    if let Some(kind) = foreign_position(like, position) {
+        return Ok(PartitionReading {
+            is_at_end: false,
+            is_recognizable: false,
+            passed_bytes: 0,
+            content: Checksum::default(),
+            passed: format!("read as a partition of {kind}"),
+        });
+    }
     match like {
-        _ if QueuePosition::is_one(position) => Ok(queue::read_position()),
         SourceConnector::File(_) => file::read_position(name, position),
+        SourceConnector::Generator(options) => generator::read_position(options, name, position),
         SourceConnector::Queue(_) => Ok(queue::read_position()),
     }
 }
@@ -350,6 +405,16 @@ pub enum SourceError {
         /// What is there now.
         now: String,
     },
+    /// Other options lead to other records than those that were read before.
+    #[error(
+        "it would not give the records that were read before: it had {was}, it has {now}; put the old options back, or read it from its beginning with --accept-change"
+    )]
+    OptionsChanged {
+        /// What the position remembers.
+        was: String,
+        /// What the options are now.
+        now: String,
+    },
     /// A stored position can't be decoded: it was written by another release, or is damaged.
     #[error(
         "the stored position in {} can't be decoded: {finding}; run the release that wrote it, restore the data directory from a backup, or start afresh in another one", .path.display()
@@ -448,6 +513,9 @@ impl SourceError {
                 format!("partition {was}"),
                 format!("partition {now}, made again; it is read from its beginning"),
             ),
+            SourceError::OptionsChanged { was, now } => {
+                ("records", String::new(), was.clone(), now.clone())
+            }
             _ => return None,
         };
         Some(SourceChange {

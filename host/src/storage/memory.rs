@@ -7,17 +7,20 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::storage::codec::NewValue;
 use crate::storage::entry::{AppendPlaces, EntryDraft};
 use crate::storage::leases::{self, Counter};
-use crate::storage::queue_codec::{QueueChunk, decode_queue_bounds, encode_queue_bounds};
+use crate::storage::queue_codec::{
+    QueueChunk, chunk_key, decode_queue_bounds, encode_queue_bounds,
+};
 use crate::storage::queue_rows::trimmed_bounds;
 use crate::storage::scan::{ScanLimit, ScanPage};
 use crate::storage::{
     CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, EpochName, QueueListener, Refusal,
-    Storage, StorageError, StoredRow, check_catalog_change, codec, judge, keys,
+    Storage, StorageError, StoreSize, StoreSnapshot, StoredRow, check_catalog_change, codec, judge,
+    keys,
 };
 use crate::types::epoch::{EpochCommit, Head};
 use crate::types::ids::{PartitionId, SinkFileId};
@@ -247,10 +250,10 @@ impl State {
         let mut bounds = (self.queue_bounds(queue)).expect("only this file writes the row");
         let chunk = QueueChunk {
             place: bounds.next_place(),
-            rows: Arc::clone(&append.rows),
+            append: append.clone(),
         };
-        chunk.extend(&mut bounds);
-        self.rows.insert(chunk.key(queue), chunk.encode());
+        bounds.cover(&chunk.span());
+        self.rows.insert(chunk_key(&chunk.span()), chunk.encode());
         let value = encode_queue_bounds(&bounds);
         self.rows.insert(keys::queue_bounds(queue), value);
         chunk.place
@@ -403,6 +406,50 @@ impl Storage for MemoryStorage {
 
     fn settle(&self) -> Result<(), StorageError> {
         self.running().map(drop)
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn StoreSnapshot>, StorageError> {
+        let state = self.running()?;
+        let mut catalog = state.catalog.clone();
+        let heads = state.heads.iter();
+        catalog.extend(
+            heads.map(|(partition, head)| (keys::head(*partition), codec::encode_head(head))),
+        );
+        Ok(Box::new(MemorySnapshot {
+            catalog: catalog.into_iter().collect(),
+            rows: state.rows.clone(),
+        }))
+    }
+
+    fn size(&self) -> Result<StoreSize, StorageError> {
+        Ok(StoreSize::default())
+    }
+}
+
+/// What was stored at one moment.
+struct MemorySnapshot {
+    catalog: Vec<StoredRow>,
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl StoreSnapshot for MemorySnapshot {
+    fn catalog(&self) -> &[StoredRow] {
+        &self.catalog
+    }
+
+    fn scan(&self, start: &[u8], limit: ScanLimit) -> Result<Vec<StoredRow>, StorageError> {
+        let mut page = ScanPage::new(limit);
+        for (key, value) in self.rows.range(start.to_vec()..) {
+            if page.is_full() {
+                break;
+            }
+            page.push(key.clone(), value.clone());
+        }
+        Ok(page.into_rows())
+    }
+
+    fn approximate_rows(&self) -> u64 {
+        self.rows.len() as u64
     }
 }
 

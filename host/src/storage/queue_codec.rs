@@ -8,66 +8,125 @@ use crate::storage::codec::{
 };
 use crate::storage::{StorageError, keys};
 use crate::types::epoch::EpochCommit;
-use crate::types::ids::PartitionId;
-use crate::types::queue::{QueueBounds, QueuePlace, QueueRows};
+use crate::types::ids::{EpochId, PartitionId};
+use crate::types::queue::{QueueAppend, QueueBounds, QueuePlace, QueueRows, QueueSpan};
+
+/// What follows the version of a chunk: its rows.
+const KIND_ROWS: u8 = 0;
+/// Or who has them.
+const KIND_WITHHELD: u8 = 1;
 
 /// Rows at their place in a queue's partition, as one append brought them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct QueueChunk {
     pub(super) place: QueuePlace,
-    pub(super) rows: Arc<QueueRows>,
+    pub(super) append: QueueAppend,
+}
+
+/// The place of rows that a damaged partition has in one of its entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WithheldRows {
+    pub(super) span: QueueSpan,
+    pub(super) partition: PartitionId,
+    pub(super) epoch: EpochId,
+}
+
+/// What is stored at a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum StoredChunk {
+    Rows(QueueChunk),
+    Withheld(WithheldRows),
 }
 
 impl QueueChunk {
-    /// Key of its row.
-    pub(super) fn key(&self, queue: PartitionId) -> Vec<u8> {
-        keys::queue_rows(queue, self.end().saturating_sub(1))
-    }
-
-    /// Offset behind its last row.
-    pub(super) fn end(&self) -> u64 {
-        self.place.offset + self.rows.len() as u64
-    }
-
-    /// Takes it into the bounds of its partition.
-    pub(super) fn extend(&self, bounds: &mut QueueBounds) {
-        let (count, size_bytes) = (self.rows.len() as u64, self.rows.size_bytes() as u64);
-        bounds.cover(self.place, count, size_bytes);
+    pub(super) fn span(&self) -> QueueSpan {
+        self.append.span(self.place)
     }
 
     /// The value of its row.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut value = Vec::with_capacity(48 + 12 * self.rows.len() + self.rows.size_bytes());
-        value.push(FORMAT_VERSION);
+        let rows = &self.append.rows;
+        let mut value = Vec::with_capacity(48 + 12 * rows.len() + rows.size_bytes());
+        value.extend_from_slice(&[FORMAT_VERSION, KIND_ROWS]);
         put_u64(&mut value, self.place.bytes_before);
-        put_queue_rows(&mut value, &self.rows);
+        put_queue_rows(&mut value, rows);
         value
     }
 }
 
-/// The chunk of a row with this key.
+impl WithheldRows {
+    /// The value of its row, which has the key that the rows will have once their epoch is applied.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut value = vec![FORMAT_VERSION, KIND_WITHHELD];
+        let span = &self.span;
+        put_u64s(
+            &mut value,
+            &[
+                span.place.bytes_before,
+                span.count,
+                span.size_bytes,
+                self.partition.0,
+                self.epoch.0,
+            ],
+        );
+        value
+    }
+}
+
+impl StoredChunk {
+    pub(super) fn span(&self) -> QueueSpan {
+        match self {
+            StoredChunk::Rows(chunk) => chunk.span(),
+            StoredChunk::Withheld(withheld) => withheld.span,
+        }
+    }
+}
+
+/// Key of the row of a chunk.
+pub(super) fn chunk_key(span: &QueueSpan) -> Vec<u8> {
+    keys::queue_rows(span.queue, span.end().saturating_sub(1))
+}
+
+/// What a row with this key holds.
 ///
 /// # Errors
 ///
 /// [`StorageError::Undecodable`].
-pub(super) fn decode_queue_chunk(key: &[u8], value: &[u8]) -> Result<QueueChunk, StorageError> {
+pub(super) fn decode_queue_chunk(key: &[u8], value: &[u8]) -> Result<StoredChunk, StorageError> {
     let (queue, last) = keys::parse_queue_rows(key).unwrap_or((PartitionId(0), 0));
     let what = || format!("the chunk up to row {last} of queue partition {queue}");
-    decode(what, value, |fields| {
-        let bytes_before = fields.u64()?;
-        let rows = fields.queue_rows()?;
-        let before_last = (rows.len() as u64).checked_sub(1);
-        let offset = before_last.and_then(|count| last.checked_sub(count));
-        let Some(offset) = offset else {
-            return Err(format!("it has {} rows", rows.len()));
-        };
-        Ok(QueueChunk {
-            place: QueuePlace {
-                offset,
-                bytes_before,
-            },
-            rows: Arc::new(rows),
+    let place_of = |count: u64, bytes_before| {
+        let before_last = count.checked_sub(1);
+        let offset = before_last.and_then(|before_last| last.checked_sub(before_last));
+        let offset = offset.ok_or_else(|| format!("it has {count} rows"))?;
+        Ok::<_, Finding>(QueuePlace {
+            offset,
+            bytes_before,
         })
+    };
+    decode(what, value, |fields| match fields.u8()? {
+        KIND_ROWS => {
+            let bytes_before = fields.u64()?;
+            let rows = Arc::new(fields.queue_rows()?);
+            let place = place_of(rows.len() as u64, bytes_before)?;
+            let append = QueueAppend { queue, rows };
+            Ok(StoredChunk::Rows(QueueChunk { place, append }))
+        }
+        KIND_WITHHELD => {
+            let (bytes_before, count) = (fields.u64()?, fields.u64()?);
+            let span = QueueSpan {
+                queue,
+                place: place_of(count, bytes_before)?,
+                count,
+                size_bytes: fields.u64()?,
+            };
+            Ok(StoredChunk::Withheld(WithheldRows {
+                span,
+                partition: PartitionId(fields.u64()?),
+                epoch: EpochId(fields.u64()?),
+            }))
+        }
+        kind => Err(format!("there is no kind {kind} of chunk")),
     })
 }
 
@@ -171,16 +230,27 @@ mod tests {
                 offset: 9,
                 bytes_before: 300,
             },
-            rows: Arc::new(rows),
+            append: QueueAppend {
+                queue: QUEUE,
+                rows: Arc::new(rows),
+            },
         }
     }
 
     #[test]
     fn a_chunk_comes_back_at_its_place() {
         let chunk = chunk();
-        let key = chunk.key(QUEUE);
+        let key = chunk_key(&chunk.span());
         assert_eq!(keys::parse_queue_rows(&key), Some((QUEUE, 10)));
-        assert_eq!(decode_queue_chunk(&key, &chunk.encode()).unwrap(), chunk);
+        let withheld = WithheldRows {
+            span: chunk.span(),
+            partition: PartitionId(3),
+            epoch: EpochId(4),
+        };
+        let found = decode_queue_chunk(&key, &withheld.encode()).unwrap();
+        assert_eq!(found, StoredChunk::Withheld(withheld));
+        let found = decode_queue_chunk(&key, &chunk.encode()).unwrap();
+        assert_eq!(found, StoredChunk::Rows(chunk));
         let bounds = QueueBounds {
             start: 1,
             end: 2,

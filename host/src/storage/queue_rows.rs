@@ -4,7 +4,11 @@
 //! **Invariant:** rows are returned in the order of their offsets, without a gap. What is asked for and not
 //! there is an error that says why, never skipped.
 
-use crate::storage::queue_codec::{QueueChunk, decode_queue_bounds, decode_queue_chunk};
+use std::sync::Arc;
+
+use crate::storage::queue_codec::{
+    QueueChunk, StoredChunk, decode_queue_bounds, decode_queue_chunk,
+};
 use crate::storage::scan::ScanLimit;
 use crate::storage::{Storage, StorageError, StoredRow, keys};
 use crate::types::batch::Timestamp;
@@ -42,7 +46,8 @@ pub struct QueueChunkHeader {
     pub bytes_before: u64,
     /// Their own bytes.
     pub size_bytes: u64,
-    /// When they were written, by the writer's clock.
+    /// When they were written, by the writer's clock; the greatest time where a damaged partition has them, so
+    /// that they never are too old.
     pub write_time: Timestamp,
 }
 
@@ -129,13 +134,15 @@ pub fn read_queue(
         bytes: limit.bytes,
     };
     for row in scan_chunks(storage, queue, from, scan_limit)? {
-        let chunk = decode_queue_chunk(&row.0, &row.1)?;
-        let first = chunk.place.offset;
-        if first > page.next {
+        // The first hole ends the page, and fails the one that begins with it.
+        let StoredChunk::Rows(chunk) = decode_queue_chunk(&row.0, &row.1)? else {
             break;
-        }
-        let passed = usize::try_from(page.next - first).unwrap_or(usize::MAX);
-        let rows = std::sync::Arc::unwrap_or_clone(chunk.rows).without_first(passed);
+        };
+        let Some(passed) = page.next.checked_sub(chunk.place.offset) else {
+            break;
+        };
+        let passed = usize::try_from(passed).unwrap_or(usize::MAX);
+        let rows = Arc::unwrap_or_clone(chunk.append.rows).without_first(passed);
         if rows.is_empty() {
             continue;
         }
@@ -180,18 +187,33 @@ fn find_missing(
     let bounds = read_bounds(storage, queue)?;
     check_within(queue, from, &bounds)?;
     let behind = scan_chunks(storage, queue, from, ScanLimit::rows(1))?;
-    let end = match behind.first() {
-        Some((key, value)) => decode_queue_chunk(key, value)?.place.offset,
-        None => bounds.end,
-    };
-    Ok(QueueError::Missing {
+    let stored = (behind.first())
+        .map(|(key, value)| decode_queue_chunk(key, value))
+        .transpose()?;
+    let missing = |end: u64, finding: String| QueueError::Missing {
         queue,
         first: from,
         last: end.saturating_sub(1).max(from),
-        finding: "nothing is stored of them, though they were written: the epoch that wrote them is one of a \
-                  damaged partition, which the log names at the start, or the store is damaged; restore the \
-                  data directory from a backup, or trim the queue to behind them"
-            .to_owned(),
+        finding,
+    };
+    Ok(match stored {
+        Some(StoredChunk::Withheld(withheld)) if withheld.span.place.offset <= from => missing(
+            withheld.span.end(),
+            format!(
+                "epoch {} of partition {} has them, which is damaged and was not brought to its place; the log \
+                 of the start says why and what to do; rows behind them can be read from {} on",
+                withheld.epoch,
+                withheld.partition,
+                withheld.span.end()
+            ),
+        ),
+        stored => missing(
+            stored.map_or(bounds.end, |chunk| chunk.span().place.offset),
+            "they were written and nothing is stored of them: their epoch is lost with a damaged partition, \
+             which the log of the start names, or the store is damaged; restore the data directory from a \
+             backup, or trim the queue to behind them"
+                .to_owned(),
+        ),
     })
 }
 
@@ -209,12 +231,16 @@ pub fn scan_chunk_headers(
     let rows = scan_chunks(storage, queue, from, limit)?;
     let header = |(key, value): &StoredRow| {
         let chunk = decode_queue_chunk(key, value)?;
+        let span = chunk.span();
         Ok(QueueChunkHeader {
-            first: chunk.place.offset,
-            end: chunk.end(),
-            bytes_before: chunk.place.bytes_before,
-            size_bytes: chunk.rows.size_bytes() as u64,
-            write_time: chunk.rows.write_time,
+            first: span.place.offset,
+            end: span.end(),
+            bytes_before: span.place.bytes_before,
+            size_bytes: span.size_bytes,
+            write_time: match chunk {
+                StoredChunk::Rows(chunk) => chunk.append.rows.write_time,
+                StoredChunk::Withheld(_) => Timestamp::MAX,
+            },
         })
     };
     rows.iter().map(header).collect()
@@ -246,9 +272,17 @@ pub(super) fn trimmed_bounds(
     let trimmed_bytes = match at_start {
         _ if start == bounds.start => bounds.trimmed_bytes,
         Some((key, value)) if start < bounds.end => {
-            let QueueChunk { place, rows } = decode_queue_chunk(key, value)?;
+            let chunk = decode_queue_chunk(key, value)?;
+            let place = chunk.span().place;
             let passed = usize::try_from(start.saturating_sub(place.offset)).unwrap_or(usize::MAX);
-            place.bytes_before + rows.size_bytes_of_first(passed.min(rows.len())) as u64
+            let passed_bytes = match &chunk {
+                StoredChunk::Rows(QueueChunk { append, .. }) => {
+                    (append.rows).size_bytes_of_first(passed.min(append.rows.len()))
+                }
+                // Nobody knows the size of one row of them.
+                StoredChunk::Withheld(_) => 0,
+            };
+            place.bytes_before + passed_bytes as u64
         }
         _ => bounds.written_bytes,
     };

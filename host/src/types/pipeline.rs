@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::types::batch::ComputationKind;
+use crate::types::connectors::GeneratorOptions;
 use crate::types::finding::Finding;
 use crate::types::queue::Retention;
 
@@ -134,6 +135,8 @@ pub enum AllIdle {
 pub enum SourceConnector {
     /// A file, read once to its end, where what is appended later is read by the next run; or followed.
     File(FileSourceOptions),
+    /// Records that are made, for load tests.
+    Generator(GeneratorOptions),
     /// A partition of a queue of the same store.
     Queue(QueueSourceOptions),
 }
@@ -159,14 +162,16 @@ impl SourceConnector {
     pub fn partition_name(&self) -> &str {
         match self {
             SourceConnector::File(options) => &options.written_path,
+            SourceConnector::Generator(options) => &options.partition_name,
             SourceConnector::Queue(options) => &options.partition_name,
         }
     }
 
-    /// Whether it has no end: what is appended is read as it comes.
+    /// Whether it has no end: what comes later is read as it comes.
     pub fn is_followed(&self) -> bool {
         match self {
             SourceConnector::File(options) => options.follow,
+            SourceConnector::Generator(options) => options.count.is_none(),
             SourceConnector::Queue(options) => options.follow,
         }
     }
@@ -179,10 +184,23 @@ impl SourceConnector {
                 written_path: name.to_owned(),
                 ..options.clone()
             }),
+            SourceConnector::Generator(options) => SourceConnector::Generator(GeneratorOptions {
+                partition_name: name.to_owned(),
+                ..options.clone()
+            }),
             SourceConnector::Queue(options) => SourceConnector::Queue(QueueSourceOptions {
                 partition_name: name.to_owned(),
                 ..options.clone()
             }),
+        }
+    }
+
+    /// A partition of that name of the same source, for people: "file a.csv".
+    pub fn describe_partition(&self, name: &str) -> String {
+        match self {
+            SourceConnector::File(_) => format!("file {name}"),
+            SourceConnector::Generator(_) => format!("partition {name}"),
+            SourceConnector::Queue(_) => format!("queue {name}"),
         }
     }
 }
@@ -453,6 +471,8 @@ pub enum SinkConnector {
     },
     /// Standard output, each payload a line, at least once.
     Stdout,
+    /// Nowhere: rows are counted and dropped.
+    Null,
     /// A queue of the same store that gets each message as a row, exactly once.
     Queue {
         /// The queue.

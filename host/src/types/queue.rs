@@ -108,6 +108,18 @@ pub struct QueueAppend {
     pub rows: Arc<QueueRows>,
 }
 
+impl QueueAppend {
+    /// What its rows are at a place.
+    pub fn span(&self, place: QueuePlace) -> QueueSpan {
+        QueueSpan {
+            queue: self.queue,
+            place,
+            count: self.rows.len() as u64,
+            size_bytes: self.rows.size_bytes() as u64,
+        }
+    }
+}
+
 /// Where rows that were appended together lie in their partition: the committer says so.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueuePlace {
@@ -115,6 +127,26 @@ pub struct QueuePlace {
     pub offset: u64,
     /// Bytes of all rows that were ever written before them, as [`QueueRows::size_bytes`] counts.
     pub bytes_before: u64,
+}
+
+/// Rows that were appended to a queue's partition together, without themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueSpan {
+    /// The queue's partition.
+    pub queue: PartitionId,
+    /// Where they lie.
+    pub place: QueuePlace,
+    /// How many they are.
+    pub count: u64,
+    /// Their bytes, as [`QueueRows::size_bytes`] counts.
+    pub size_bytes: u64,
+}
+
+impl QueueSpan {
+    /// Offset behind the last row.
+    pub fn end(&self) -> u64 {
+        self.place.offset.saturating_add(self.count)
+    }
 }
 
 /// From where to where a queue's partition has rows. The default is that of one that nothing was ever
@@ -155,10 +187,10 @@ impl QueueBounds {
         }
     }
 
-    /// Takes in `count` rows of `size_bytes` at a place, whichever others are there already.
-    pub fn cover(&mut self, place: QueuePlace, count: u64, size_bytes: u64) {
-        self.end = self.end.max(place.offset + count);
-        let written = place.bytes_before + size_bytes;
+    /// Takes in rows at their place, whichever others are there already.
+    pub fn cover(&mut self, span: &QueueSpan) {
+        self.end = self.end.max(span.end());
+        let written = span.place.bytes_before.saturating_add(span.size_bytes);
         self.written_bytes = self.written_bytes.max(written);
     }
 }
@@ -198,7 +230,12 @@ mod tests {
                     offset,
                     bytes_before,
                 };
-                bounds.cover(place, count, size);
+                bounds.cover(&QueueSpan {
+                    queue: PartitionId(1),
+                    place,
+                    count,
+                    size_bytes: size,
+                });
             }
             bounds
         };

@@ -11,7 +11,7 @@ use crate::storage::{Storage, StorageError};
 pub enum RegistryError {
     /// A state's encoding changed; there is no migration yet.
     #[error(
-        "pipeline {pipeline} would misread its states:\n{}\ngo back to the component with the old version, or start afresh in another data directory",
+        "pipeline {pipeline} would misread its states:\n{}\n--accept-change does not convert them; go back to the component with the old version, or start afresh in another data directory",
         lines(changes)
     )]
     StateVersions {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::controller::registry::intent::SinkIntent;
+use crate::controller::registry::intent::{SinkIntent, StateEncoding};
 use crate::storage::{CATALOG_VALUE_BYTES_MAX, Storage, StorageError, StoredRow, keys};
 use crate::types::batch::{ComputationKind, TimeDomain};
 use crate::types::digest::Digest;
@@ -38,7 +38,7 @@ pub(in crate::controller) const LAYOUTS: &str = "layouts/";
 const SINK: &str = "sink/";
 
 /// A pipeline's rows by key, without those of its sources' partitions and of earlier layouts.
-pub(super) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(in crate::controller) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// What those rows say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -84,9 +84,9 @@ pub(in crate::controller) struct KnownComputation {
     pub(in crate::controller) inputs: Vec<String>,
     /// The clocks of its timer streams by name.
     pub(in crate::controller) timers: BTreeMap<String, TimeDomain>,
-    /// Versions by name of every state that it ever had. They have rows of their own.
+    /// Every state that it ever had, by name. They have rows of their own.
     #[serde(skip)]
-    pub(in crate::controller) states: BTreeMap<String, u32>,
+    pub(in crate::controller) states: BTreeMap<String, StateEncoding>,
 }
 
 impl KnownNodes {
@@ -110,7 +110,7 @@ impl<T> NodeRow<T> {
 
 impl PipelineRows {
     /// What the store remembers of a pipeline, and the rows that say so.
-    pub(super) fn read(
+    pub(in crate::controller) fn read(
         storage: &dyn Storage,
         pipeline: &str,
     ) -> Result<(PipelineRows, Rows), StorageError> {
@@ -141,8 +141,8 @@ impl PipelineRows {
             let of = rows.nodes.computations.get_mut(computation);
             let of = of
                 .ok_or_else(|| undecodable(pipeline, format!("state {name} has no computation")))?;
-            let version = decode(pipeline, &value)?;
-            of.last.states.insert(state.to_owned(), version);
+            let encoding = decode(pipeline, &value)?;
+            of.last.states.insert(state.to_owned(), encoding);
         }
         Ok((rows, found))
     }
@@ -158,9 +158,9 @@ impl PipelineRows {
         }
         for (name, row) in &self.nodes.computations {
             rows.extend(encode_document(&node_key(pipeline, COMPUTATION, name), row));
-            for (state, version) in &row.last.states {
+            for (state, encoding) in &row.last.states {
                 let key = node_key(pipeline, STATE, &format!("{name}/{state}"));
-                rows.insert(key, encode(version));
+                rows.insert(key, encode(encoding));
             }
         }
         for (name, row) in &self.nodes.sinks {
@@ -235,7 +235,7 @@ fn nodes_of_all_pipelines<T: DeserializeOwned>(
 }
 
 /// The rows of earlier layouts, by transform.
-pub(super) fn read_layouts<T: DeserializeOwned>(
+pub(in crate::controller) fn read_layouts<T: DeserializeOwned>(
     storage: &dyn Storage,
     pipeline: &str,
 ) -> Result<BTreeMap<String, T>, StorageError> {
@@ -402,7 +402,13 @@ mod tests {
             parameters: "{}".to_owned(),
             inputs: vec!["in".to_owned()],
             timers: BTreeMap::from([("quiet".to_owned(), TimeDomain::EventTime)]),
-            states: BTreeMap::from([("totals".to_owned(), 2)]),
+            states: BTreeMap::from([(
+                "totals".to_owned(),
+                StateEncoding {
+                    version: 2,
+                    format: "json".to_owned(),
+                },
+            )]),
         };
         let sink = SinkIntent {
             identity: "x".repeat(5_000),
@@ -458,7 +464,7 @@ mod tests {
             (b"pa\0sink/out", long),
             (b"pa\0sink/out\0\0\0\0\x01", rest),
             (b"pa\0source/in", b"\x01\x01\x03\x05files".to_vec()),
-            (b"pa\0state/c/totals", b"\x01\x02".to_vec()),
+            (b"pa\0state/c/totals", b"\x01\x02\x04json".to_vec()),
             (b"pa\0stream/in", b"\x01\xc8\x01".to_vec()),
         ];
         let expected = expected.into_iter();

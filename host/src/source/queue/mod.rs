@@ -10,11 +10,12 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::error::Error;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::source::{
     OnChange, Opening, PartitionReading, PollLimit, PollOutcome, Source, SourceError,
-    SourceProgress, SourceRecords,
+    SourceProgress, SourceRecords, numbered,
 };
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
@@ -23,6 +24,7 @@ use crate::types::ids::PartitionId;
 use crate::types::pipeline::{QueueSourceOptions, QueueStart};
 use crate::types::queue::{QueueBounds, QueueRows};
 
+pub(super) use position::POSITION_TAG;
 pub use position::QueuePosition;
 
 /// How many bytes of rows are read ahead of what is handed out; one chunk is read whatever its size.
@@ -234,8 +236,8 @@ impl Source for QueueSource {
         true
     }
 
-    fn record_noun(&self) -> &'static str {
-        "offset"
+    fn locate(&self, offsets: &RangeInclusive<u64>) -> String {
+        numbered("offset", offsets)
     }
 
     fn write_time(&self) -> Timestamp {

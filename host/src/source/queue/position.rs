@@ -6,7 +6,7 @@ use crate::types::batch::Timestamp;
 use crate::types::ids::PartitionId;
 
 /// First byte of an encoded position: none of another connector begins with it.
-const CONNECTOR: u8 = b'Q';
+pub(in crate::source) const POSITION_TAG: u8 = b'Q';
 /// Second byte of an encoded position.
 const FORMAT_VERSION: u8 = 1;
 
@@ -24,18 +24,13 @@ pub struct QueuePosition {
 }
 
 impl QueuePosition {
-    /// Whether some encoded position is one in a queue.
-    pub fn is_one(encoded: &[u8]) -> bool {
-        encoded.first() == Some(&CONNECTOR)
-    }
-
     /// The position with its versions.
     ///
     /// # Panics
     ///
     /// Never: numbers always encode.
     pub fn encode(&self) -> Vec<u8> {
-        let encoded = postcard::to_extend(self, vec![CONNECTOR, FORMAT_VERSION]);
+        let encoded = postcard::to_extend(self, vec![POSITION_TAG, FORMAT_VERSION]);
         encoded.expect("a position is numbers only, which always encode")
     }
 
@@ -46,12 +41,12 @@ impl QueuePosition {
     /// What is wrong with it.
     pub fn decode(encoded: &[u8]) -> Result<QueuePosition, String> {
         match encoded {
-            [CONNECTOR, FORMAT_VERSION, rest @ ..] => match postcard::take_from_bytes(rest) {
+            [POSITION_TAG, FORMAT_VERSION, rest @ ..] => match postcard::take_from_bytes(rest) {
                 Ok((position, [])) => Ok(position),
                 Ok((_, rest)) => Err(format!("{} bytes too many", rest.len())),
                 Err(error) => Err(error.to_string()),
             },
-            [CONNECTOR, version, ..] => Err(format!(
+            [POSITION_TAG, version, ..] => Err(format!(
                 "it has format {version}, this release knows {FORMAT_VERSION}"
             )),
             _ => Err("it is not one in a queue".to_owned()),
@@ -72,7 +67,6 @@ mod tests {
             passed_bytes: 1 << 33,
         };
         let encoded = position.encode();
-        assert!(QueuePosition::is_one(&encoded));
         assert_eq!(QueuePosition::decode(&encoded), Ok(position));
         let refused = |bytes: &[u8]| QueuePosition::decode(bytes).unwrap_err();
         let mut next = encoded.clone();
@@ -81,6 +75,5 @@ mod tests {
         assert!(refused(&[&encoded[..], &[0]].concat()).contains("too many"));
         refused(&encoded[..encoded.len() - 1]);
         assert!(refused(&[1, 2, 3]).contains("not one in a queue"));
-        assert!(!QueuePosition::is_one(&[1, 2, 3]));
     }
 }

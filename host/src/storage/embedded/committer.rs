@@ -27,6 +27,7 @@ use crate::storage::embedded::positions::Positions;
 use crate::storage::embedded::queue::{Placement, QueueTrim, Submitted, Taken, Work};
 use crate::storage::embedded::queue_partitions::DecidedChunks;
 use crate::storage::embedded::sink_files::PlacedAppend;
+use crate::storage::embedded::snapshot::EmbeddedSnapshot;
 use crate::storage::embedded::{Sabotage, Shared};
 use crate::storage::{CommitAnswer, CommitOutcome, Refusal, StorageError, codec, judge, keys};
 use crate::types::epoch::Head;
@@ -122,6 +123,13 @@ impl Committer {
                 Work::Trim(trim) => {
                     self.commit(std::mem::take(&mut group))?;
                     self.trim(&trim)?;
+                }
+                Work::Snapshot(answer) => {
+                    self.commit(std::mem::take(&mut group))?;
+                    self.settle()?;
+                    let snapshot = EmbeddedSnapshot::take(&self.shared)?;
+                    // Who asked may have gone away.
+                    let _ = answer.send(snapshot);
                 }
             }
         }
@@ -226,6 +234,16 @@ impl Committer {
                 self.shared.bulk.write(submitted.run.rows().changes())?;
             }
         }
+        if self.shared.is_sabotaged(Sabotage::QueueRowsBeforeDecision) {
+            let mut chunks = DecidedChunks::default();
+            for submitted in &group {
+                let places = submitted.placement.iter().flat_map(|it| &it.places.queues);
+                chunks.add(submitted.queue_appends.clone(), places.copied());
+            }
+            for (_, run) in chunks.into_runs(&self.shared)? {
+                self.shared.bulk.write(run.rows().changes())?;
+            }
+        }
         pass(&self.shared.faults, "decide: write the heads")?;
         let decision = self.shared.decisions.decide(&proposals)?;
         let (refusals, is_written) = match decision {
@@ -287,7 +305,8 @@ impl Committer {
             let entry_key = entry_key(&submitted);
             let files = submitted.appends.iter().map(|append| append.file).collect();
             let appends = place_appends(submitted.appends, &placement.places.files);
-            chunks.add(submitted.queue_appends, &placement.places.queues);
+            let places = placement.places.queues.iter().copied();
+            chunks.add(submitted.queue_appends, places);
             if !appends.is_empty() {
                 let mut sink_files = self.shared.sink_files();
                 for append in &appends {
@@ -468,9 +487,18 @@ fn proposal(submitted: &Submitted) -> Option<Proposal> {
 
 /// Keeps whoever waits for an answer waiting.
 enum Unanswered {
-    Epoch { _answer: CommitAnswer },
-    Settle { _answer: SyncSender<()> },
-    Trim { _trim: QueueTrim },
+    Epoch {
+        _answer: CommitAnswer,
+    },
+    Settle {
+        _answer: SyncSender<()>,
+    },
+    Snapshot {
+        _answer: SyncSender<EmbeddedSnapshot>,
+    },
+    Trim {
+        _trim: QueueTrim,
+    },
 }
 
 impl Unanswered {
@@ -484,6 +512,9 @@ impl Unanswered {
             },
             Work::Trim(trim) => Unanswered::Trim {
                 _trim: trim.clone(),
+            },
+            Work::Snapshot(answer) => Unanswered::Snapshot {
+                _answer: answer.clone(),
             },
         }
     }

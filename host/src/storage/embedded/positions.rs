@@ -38,8 +38,7 @@ impl<'a> Positions<'a> {
                 .map(|append| {
                     let bounds = self.bounds_of(append.queue)?;
                     let place = bounds.next_place();
-                    let (count, size_bytes) = (append.rows.len(), append.rows.size_bytes());
-                    bounds.cover(place, count as u64, size_bytes as u64);
+                    bounds.cover(&append.span(place));
                     Ok(place)
                 })
                 .collect::<Result<_, StorageError>>()?,

@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use crate::storage::embedded::Shared;
 use crate::storage::embedded::bulk::{RowBytes, RowChange};
 use crate::storage::embedded::faults::pass;
 use crate::storage::embedded::overlay::NewRun;
 use crate::storage::embedded::run::Run;
+use crate::storage::embedded::{Sabotage, Shared};
 use crate::storage::queue_codec::{QueueChunk, decode_queue_bounds, encode_queue_bounds};
 use crate::storage::queue_rows::trimmed_bounds;
 use crate::storage::scan::ScanLimit;
@@ -31,13 +31,14 @@ pub(super) struct DecidedChunks {
 
 impl DecidedChunks {
     /// Takes in an epoch's appends at their places.
-    pub(super) fn add(&mut self, appends: Vec<QueueAppend>, places: &[QueuePlace]) {
+    pub(super) fn add(
+        &mut self,
+        appends: Vec<QueueAppend>,
+        places: impl IntoIterator<Item = QueuePlace>,
+    ) {
         for (append, place) in appends.into_iter().zip(places) {
-            let chunk = QueueChunk {
-                place: *place,
-                rows: append.rows,
-            };
-            self.chunks.entry(append.queue).or_default().push(chunk);
+            let chunks = self.chunks.entry(append.queue).or_default();
+            chunks.push(QueueChunk { place, append });
         }
     }
 
@@ -52,8 +53,14 @@ impl DecidedChunks {
             .map(|(queue, mut chunks)| {
                 let mut bounds = shared.queue_bounds(queue)?;
                 chunks.sort_by_key(|chunk| chunk.place.offset);
-                chunks.iter().for_each(|chunk| chunk.extend(&mut bounds));
-                chunks.retain(|chunk| chunk.end() > bounds.start);
+                if shared.is_sabotaged(Sabotage::QueueRowsAtTheEnd) {
+                    chunks.iter_mut().for_each(|chunk| {
+                        chunk.place = bounds.next_place();
+                        bounds.cover(&chunk.span());
+                    });
+                }
+                chunks.iter().for_each(|chunk| bounds.cover(&chunk.span()));
+                chunks.retain(|chunk| chunk.span().end() > bounds.start);
                 Ok((queue, Arc::new(Run::of_queue(queue, chunks, &bounds))))
             })
             .collect()
@@ -99,6 +106,9 @@ impl Shared {
             RowBytes::from(keys::queue_bounds(queue)),
             Some(encode_queue_bounds(bounds).into()),
         );
+        if self.is_sabotaged(Sabotage::ChunksTrimmedBeforeBounds) {
+            self.remove_chunks(queue, bounds.start, None)?;
+        }
         // What a crash may leave of the chunks is below the bounds, and goes with the next trim.
         self.remove_chunks(queue, bounds.start, Some(new))?;
         pass(&self.faults, "trim: sync the rows")?;

@@ -20,11 +20,13 @@ use crate::storage::embedded::faults::pass;
 use crate::storage::embedded::mark::Mark;
 use crate::storage::embedded::queue_partitions::DecidedChunks;
 use crate::storage::embedded::run::Run;
+use crate::storage::embedded::withheld::Withheld;
 use crate::storage::embedded::{Damage, Shared};
-use crate::storage::entry::Entry;
+use crate::storage::entry::{Entry, EntryHead};
 use crate::storage::{StorageError, StoredRow, codec, keys};
 use crate::types::epoch::Head;
 use crate::types::ids::{PartitionId, SinkFileId};
+use crate::types::queue::QueueSpan;
 
 /// One decided entry that is not applied yet.
 #[derive(Debug, Clone)]
@@ -32,6 +34,8 @@ struct Link {
     head: Head,
     /// File, offset and end of each append.
     appends: Vec<(SinkFileId, u64, u64)>,
+    /// The rows that it brings to queues.
+    queues: Vec<QueueSpan>,
 }
 
 type Chains = BTreeMap<PartitionId, Vec<Link>>;
@@ -47,11 +51,12 @@ pub(super) fn recover(shared: &Shared) -> Result<(), StorageError> {
     let mut partitions: BTreeSet<PartitionId> = heads.keys().copied().collect();
     partitions.extend(entry_keys.iter().filter_map(|key| keys::owner(key)));
     let mut damaged = BTreeMap::new();
+    let mut withheld = Withheld::default();
     let mut chains = Chains::new();
     for partition in &partitions {
         let head = heads.get(partition).copied().unwrap_or_default();
         let stands_at = applied.get(partition).copied().unwrap_or_default();
-        match follow_chain(shared, *partition, head, stands_at)? {
+        match follow_chain(shared, *partition, head, stands_at, &mut withheld)? {
             Ok(chain) => {
                 chains.insert(*partition, chain);
             }
@@ -60,13 +65,14 @@ pub(super) fn recover(shared: &Shared) -> Result<(), StorageError> {
             }
         }
     }
-    set_aside_unwritable(shared, &mut chains, &mut damaged)?;
+    set_aside_unwritable(shared, &mut chains, &mut damaged, &mut withheld)?;
     for (partition, damage) in &damaged {
         tracing::error!(%partition, epoch = %damage.epoch, finding = damage.finding, "partition damaged");
     }
 
     write_sink_bytes(shared, &chains)?;
     apply_chains(shared, &chains)?;
+    withheld.mark(shared)?;
     let is_repair = !repairs.is_empty();
     remove_foreign(shared, &entry_keys, &chains, &damaged, is_repair)?;
     if shared.decisions.mark()? != Some(mark) {
@@ -186,6 +192,7 @@ fn follow_chain(
     partition: PartitionId,
     head: Head,
     stands_at: Head,
+    withheld: &mut Withheld,
 ) -> Result<Result<Vec<Link>, Damage>, StorageError> {
     let mut chain = Vec::new();
     let mut at = head;
@@ -201,26 +208,63 @@ fn follow_chain(
         }
         let key = keys::entry(partition, at.generation, at.epoch);
         let Some(bytes) = shared.bulk.get(&key)? else {
+            withhold(withheld, partition, &chain);
             return damage("the entry of a decided epoch is gone".to_owned());
         };
         let entry = match Entry::decode(&bytes, at.checksum) {
             Ok(entry) => entry,
-            Err(finding) => return damage(finding),
+            Err(finding) => {
+                withhold(withheld, partition, &chain);
+                withhold_heads(shared, partition, at, stands_at, withheld)?;
+                return damage(finding);
+            }
         };
         let commit = &entry.commit;
         if (commit.partition, commit.generation, commit.epoch)
             != (partition, at.generation, at.epoch)
         {
+            withhold(withheld, partition, &chain);
             return damage("the entry of a decided epoch is another one's".to_owned());
         }
-        let appends = (commit.appends.iter().zip(&entry.places.files))
+        let appends = (commit.appends.iter().zip(&entry.head.files))
             .map(|(append, offset)| (append.file, *offset, offset + append.bytes.len() as u64))
             .collect();
-        chain.push(Link { head: at, appends });
-        at = entry.predecessor;
+        chain.push(Link {
+            head: at,
+            appends,
+            queues: entry.head.queues,
+        });
+        at = entry.head.predecessor;
     }
     chain.reverse();
     Ok(Ok(chain))
+}
+
+fn withhold(withheld: &mut Withheld, partition: PartitionId, chain: &[Link]) {
+    for link in chain {
+        withheld.add(partition, link.head.epoch, &link.queues);
+    }
+}
+
+/// The same for entries from `at` on back to where the rows stand, as far as their heads are whole: who follows
+/// must not take their room in queues.
+fn withhold_heads(
+    shared: &Shared,
+    partition: PartitionId,
+    mut at: Head,
+    stands_at: Head,
+    withheld: &mut Withheld,
+) -> Result<(), StorageError> {
+    while at != stands_at && at.epoch > stands_at.epoch {
+        let key = keys::entry(partition, at.generation, at.epoch);
+        let entry = shared.bulk.get(&key)?;
+        let Some(Ok(head)) = entry.map(|bytes| EntryHead::decode(&bytes, at.checksum)) else {
+            break;
+        };
+        withheld.add(partition, at.epoch, &head.queues);
+        at = head.predecessor;
+    }
+    Ok(())
 }
 
 /// Partitions whose sink bytes can't be written without a gap are damaged too: their entries hold
@@ -229,6 +273,7 @@ fn set_aside_unwritable(
     shared: &Shared,
     chains: &mut Chains,
     damaged: &mut BTreeMap<PartitionId, Damage>,
+    withheld: &mut Withheld,
 ) -> Result<(), StorageError> {
     loop {
         let mut appends: Vec<(SinkFileId, u64, u64, PartitionId, Head)> = Vec::new();
@@ -275,6 +320,7 @@ fn set_aside_unwritable(
         for (file, ..) in waiting.iter().flat_map(|link| &link.appends) {
             shared.sink_files().block(*file);
         }
+        withhold(withheld, partition, &waiting);
         let epoch = head.epoch;
         damaged.insert(partition, Damage { epoch, finding });
     }
@@ -306,7 +352,7 @@ fn write_sink_bytes(shared: &Shared, chains: &Chains) -> Result<(), StorageError
             .iter()
             .map(|append| append.bytes.len())
             .sum::<usize>();
-        appends.extend(place_appends(entry.commit.appends, &entry.places.files));
+        appends.extend(place_appends(entry.commit.appends, &entry.head.files));
         if size_bytes >= shared.options.apply_bytes {
             write_appends(shared, &mut appends)?;
             appends.clear();
@@ -330,7 +376,7 @@ fn apply_chains(shared: &Shared, chains: &Chains) -> Result<(), StorageError> {
             // Partitions are applied one after another, so chunks come in no order: each has its place.
             let mut chunks = DecidedChunks::default();
             let appends = std::mem::take(&mut entry.commit.queue_appends);
-            chunks.add(appends, &entry.places.queues);
+            chunks.add(appends, entry.head.queues.iter().map(|span| span.place));
             let mut runs = chunks.into_runs(shared)?;
             runs.push((*partition, Arc::new(Run::of_commit(entry.commit))));
             for (partition, run) in runs {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::storage::codec::{self, NewValue};
 use crate::storage::embedded::bulk::{RowBytes, RowChange};
-use crate::storage::queue_codec::{QueueChunk, encode_queue_bounds};
+use crate::storage::queue_codec::{QueueChunk, chunk_key, encode_queue_bounds};
 use crate::storage::{keys, timer_codec};
 use crate::types::column::Column;
 use crate::types::epoch::{ChunkMessages, EpochCommit};
@@ -41,7 +41,10 @@ impl Run {
     ) -> Run {
         let mut rows = Rows::default();
         for chunk in chunks {
-            rows.push(&chunk.key(queue), RowValue::QueueChunk(Arc::new(chunk)));
+            rows.push(
+                &chunk_key(&chunk.span()),
+                RowValue::QueueChunk(Arc::new(chunk)),
+            );
         }
         rows.push_bytes(&keys::queue_bounds(queue), &encode_queue_bounds(bounds));
         Run {
@@ -213,7 +216,7 @@ impl Rows {
     pub(super) fn size_bytes(&self) -> usize {
         let chunks = self.values.iter().map(|value| match value {
             RowValue::Chunk(messages) => messages.size_bytes(),
-            RowValue::QueueChunk(chunk) => chunk.rows.size_bytes(),
+            RowValue::QueueChunk(chunk) => chunk.append.rows.size_bytes(),
             _ => 0,
         });
         self.keys.size_bytes() + self.bytes.len() + chunks.sum::<usize>()

@@ -35,10 +35,8 @@ pub enum ItemLocation {
     Records {
         /// The source, and which file or partition of several.
         source: String,
-        /// What numbers its records: "line", "offset".
-        noun: &'static str,
-        /// Their lines or offsets.
-        lines: std::ops::RangeInclusive<u64>,
+        /// Which of its records: "lines 3 to 7".
+        records: String,
     },
     /// A due timer.
     Timer {
@@ -61,20 +59,8 @@ pub enum ItemLocation {
 impl std::fmt::Display for ItemLocation {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            ItemLocation::Records {
-                source,
-                noun,
-                lines,
-            } if lines.start() == lines.end() => {
-                write!(formatter, "{noun} {} of {source}", lines.start())
-            }
-            ItemLocation::Records {
-                source,
-                noun,
-                lines,
-            } => {
-                let (start, end) = (lines.start(), lines.end());
-                write!(formatter, "{noun}s {start} to {end} of {source}")
+            ItemLocation::Records { source, records } => {
+                write!(formatter, "{records} of {source}")
             }
             ItemLocation::Timer {
                 stream,

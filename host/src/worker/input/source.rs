@@ -145,8 +145,7 @@ impl SourceInput {
         let line = |item: u32| self.records.lines.get(item as usize).copied().unwrap_or(0);
         ItemLocation::Records {
             source: self.name.clone(),
-            noun: self.source.record_noun(),
-            lines: line(items.start)..=line(items.end.saturating_sub(1)),
+            records: (self.source).locate(&(line(items.start)..=line(items.end.saturating_sub(1)))),
         }
     }
 }
