@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 
 use tidelock::storage::scan::ScanLimit;
 use tidelock::storage::{
-    CatalogChange, CatalogOutcome, CommitTicket, QueueListener, Storage, StorageError, StoredRow,
+    CatalogChange, CatalogOutcome, CommitTicket, QueueListener, Storage, StorageError, StoreSize,
+    StoreSnapshot, StoredRow,
 };
 use tidelock::types::epoch::{EpochCommit, Head};
 use tidelock::types::ids::{PartitionId, SinkFileId};
@@ -104,5 +105,13 @@ impl Storage for BrokenStorage {
 
     fn settle(&self) -> Result<(), StorageError> {
         self.honest.settle()
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn StoreSnapshot>, StorageError> {
+        self.honest.snapshot()
+    }
+
+    fn size(&self) -> Result<StoreSize, StorageError> {
+        self.honest.size()
     }
 }

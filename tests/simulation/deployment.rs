@@ -229,7 +229,7 @@ impl Deployment {
     ) -> Result<SinkFileId, StorageError> {
         match &self.pipeline.sinks[name].connector {
             SinkConnector::File { path } => storage.open_sink_file(path),
-            SinkConnector::Stdout => unreachable!("every simulated sink is a file"),
+            _ => unreachable!("every simulated sink is a file"),
         }
     }
 

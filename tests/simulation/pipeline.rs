@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use guest_behaviours::contract::TimeDomain as GuestTimeDomain;
 use guest_behaviours::trace;
-use tidelock::controller::registry::{ComputationIntent, Intent, SinkIntent, SourceIntent};
+use tidelock::controller::registry::{
+    ComputationIntent, Intent, SinkIntent, SourceIntent, StateEncoding,
+};
 use tidelock::types::batch::{
     ComputationKind, Description, StateDeclaration, TimeDomain, TimerDeclaration,
 };
@@ -48,6 +50,7 @@ pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
     let computations = graph.computations.iter();
     let sinks = graph.sinks.iter().enumerate();
     Pipeline {
+        queues: BTreeMap::new(),
         name: NAME.to_owned(),
         file: PathBuf::from("tidelock.toml"),
         components: BTreeMap::new(),
@@ -116,7 +119,15 @@ pub(crate) fn intent(graph: &Graph, pipeline: &Pipeline) -> Intent {
                     digest: Digest::of(options.component.as_bytes()),
                     parameters: options.parameters.clone(),
                     inputs: options.inputs.clone(),
-                    states: states.iter().map(|name| ((*name).to_owned(), 1)).collect(),
+                    states: (states.iter())
+                        .map(|name| {
+                            let encoding = StateEncoding {
+                                version: 1,
+                                format: "json".to_owned(),
+                            };
+                            ((*name).to_owned(), encoding)
+                        })
+                        .collect(),
                     timers: timers(is_transform).collect(),
                     partition_count: if is_transform { options.partitions } else { 0 },
                 };
@@ -137,6 +148,7 @@ pub(crate) fn intent(graph: &Graph, pipeline: &Pipeline) -> Intent {
         sinks: (pipeline.sinks.keys())
             .map(|name| {
                 let intent = SinkIntent {
+                    queue: None,
                     identity: name.clone(),
                     path: Some(name.clone()),
                 };

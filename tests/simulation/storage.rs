@@ -13,7 +13,7 @@ use tidelock::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
 use tidelock::storage::scan::ScanLimit;
 use tidelock::storage::{
     CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, QueueListener, Refusal, Storage,
-    StorageError, StoredRow, keys, leases, rows,
+    StorageError, StoreSize, StoreSnapshot, StoredRow, keys, leases, rows,
 };
 use tidelock::types::batch::Timestamp;
 use tidelock::types::epoch::{EpochCommit, Head};
@@ -462,5 +462,13 @@ impl Storage for SimulatedStorage {
 
     fn settle(&self) -> Result<(), StorageError> {
         self.memory.settle()
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn StoreSnapshot>, StorageError> {
+        self.memory.snapshot()
+    }
+
+    fn size(&self) -> Result<StoreSize, StorageError> {
+        self.memory.size()
     }
 }

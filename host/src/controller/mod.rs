@@ -9,15 +9,18 @@
 //! - [`graph`]: how its graph is cut into jobs.
 //! - [`wiring`]: which lanes and sinks join the jobs.
 //! - [`source_lists`]: what came into the lists of its sources and what left them.
+//! - [`queues`]: the queues of the store.
 //! - [`sources`]: its sources, opened and compared with what was read before.
 //! - [`placement`]: the plans of the jobs, each under a lease.
 
 pub mod admission;
 pub mod change;
 pub mod graph;
+pub mod inventory;
 pub mod layout_mover;
 pub mod layouts;
 pub mod placement;
+pub mod queues;
 pub mod registry;
 pub mod repartition;
 pub mod retiring;
@@ -34,8 +37,13 @@ use crate::controller::admission::Admission;
 use crate::controller::change::{Change, lines};
 use crate::controller::layout_mover::{LayoutMove, LayoutMoveError, LayoutMover};
 use crate::controller::placement::{PlacementError, Planner};
+use crate::controller::queues::QueueError;
+use crate::controller::queues::declared::DeclaredQueues;
+use crate::controller::queues::reader::StoredQueues;
+use crate::controller::queues::registry::{finish_deletions, kept_queues};
 use crate::controller::registry::{
-    ComputationIntent, Intent, Registration, RegistryError, RunInProgress, SinkIntent, SourceIntent,
+    ComputationIntent, Intent, Registration, RegistryError, RunInProgress, SinkIntent,
+    SourceIntent, StateEncoding,
 };
 use crate::controller::source_lists::compare_lists;
 use crate::controller::sources::open_sources;
@@ -46,6 +54,7 @@ use crate::types::batch::{ComputationKind, Description};
 use crate::types::pipeline::{Pipeline, SinkConnector, SinkOptions, SourceOptions};
 use crate::worker::Worker;
 use crate::worker::progress::RunProgress;
+use crate::worker::queue_keeper::QueueKeeper;
 
 /// A pipeline about to run: registered, leased, opened.
 pub struct Controller {
@@ -82,6 +91,9 @@ pub enum ControllerError {
     /// States and waiting messages of a transform could not be moved to its new partitions.
     #[error(transparent)]
     LayoutMove(#[from] LayoutMoveError),
+    /// A queue that it declares is not that of the store.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
     /// The store failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -124,12 +136,23 @@ impl Controller {
             observe_move,
         } = context;
         leases::end_all(&**storage)?;
+        finish_deletions(&**storage)?;
+        let queues = DeclaredQueues::draft(&**storage, &pipeline.queues, clock.now())?;
+        let reader = StoredQueues::new(storage, queues.by_name());
         let intent = intent(pipeline, admission);
         let mut registration = Registration::draft(&**storage, &pipeline.name, &intent)?;
         let changed_lists = compare_lists(pipeline, &**storage, &mut registration)?;
-        let planner = Planner::new(pipeline, admission, runtime, &**storage, &registration);
+        let planner = Planner::new(
+            pipeline,
+            admission,
+            runtime,
+            &**storage,
+            &registration,
+            &queues,
+        );
         planner.refuse_to_strand_messages()?;
-        let (sources, changed_sources) = open_sources(pipeline, &**storage, &registration)?;
+        let (sources, changed_sources) =
+            open_sources(pipeline, &**storage, &registration, &reader)?;
         let mut changes = registration.changes.clone();
         changes.extend(changed_lists);
         changes.extend(changed_sources);
@@ -141,6 +164,7 @@ impl Controller {
         }
         let mut mover = LayoutMover::new(&**storage, &registration, observe_move);
         mover.finish_recorded()?;
+        queues.commit(&**storage)?;
         registration.commit(&**storage)?;
         tracing::debug!(
             deployment = registration.deployment(),
@@ -150,9 +174,11 @@ impl Controller {
         mover.carry_out()?;
         let plans = planner.plan(sources)?;
         let progress = RunProgress::default();
+        let keeper = QueueKeeper::new(storage, clock, kept_queues(&**storage)?);
         Ok(Controller {
             worker: Worker::open(plans, storage, &progress, clock, pipeline.lanes)
-                .map_err(PlacementError::Timers)?,
+                .map_err(PlacementError::Timers)?
+                .with_queue_keeper(keeper),
             progress,
             accepted_changes: changes,
             run: registration.run_in_progress(),
@@ -177,7 +203,13 @@ fn intent(pipeline: &Pipeline, admission: &Admission) -> Intent {
             inputs,
             states: states
                 .iter()
-                .map(|state| (state.name.clone(), state.version))
+                .map(|state| {
+                    let encoding = StateEncoding {
+                        version: state.version,
+                        format: state.format.clone(),
+                    };
+                    (state.name.clone(), encoding)
+                })
                 .collect(),
             timers: timers
                 .iter()
@@ -229,11 +261,23 @@ fn sink_intent(pipeline: &Pipeline, options: &SinkOptions) -> SinkIntent {
             SinkIntent {
                 identity: format!("file {shown} of {streams}"),
                 path: Some(path.display().to_string()),
+                queue: None,
             }
         }
         SinkConnector::Stdout => SinkIntent {
             identity: format!("standard output of {streams}"),
             path: None,
+            queue: None,
+        },
+        SinkConnector::Queue { queue, .. } => SinkIntent {
+            identity: format!("queue {queue} of {streams}"),
+            path: None,
+            queue: Some(queue.clone()),
+        },
+        SinkConnector::Null => SinkIntent {
+            identity: format!("nowhere of {streams}"),
+            path: None,
+            queue: None,
         },
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::controller::admission::Admission;
 use crate::controller::graph::{JobHead, JobShape};
+use crate::controller::queues::declared::DeclaredQueues;
 use crate::controller::registry::Registration;
 use crate::controller::retiring::RetiringWriters;
 use crate::controller::sources::OpenSources;
@@ -74,6 +75,8 @@ pub struct Planner<'a> {
     runtime: &'a Arc<GuestRuntime>,
     storage: &'a dyn Storage,
     registration: &'a Registration,
+    /// The queues that the pipeline declares.
+    queues: &'a DeclaredQueues,
     wiring: Wiring<'a>,
     /// What each job may keep in memory.
     memory: JobMemory,
@@ -87,6 +90,7 @@ impl<'a> Planner<'a> {
         runtime: &'a Arc<GuestRuntime>,
         storage: &'a dyn Storage,
         registration: &'a Registration,
+        queues: &'a DeclaredQueues,
     ) -> Planner<'a> {
         let computations = admission.computations.iter();
         let descriptions = computations.map(|(name, of)| (name.as_str(), &of.description));
@@ -99,6 +103,7 @@ impl<'a> Planner<'a> {
             runtime,
             storage,
             registration,
+            queues,
             memory: JobMemory::share_of(jobs.sum()),
             wiring,
         }
@@ -228,7 +233,8 @@ impl<'a> Planner<'a> {
         let connector = &self.pipeline.sinks[name].connector;
         let target = match connector {
             SinkConnector::File { path } => SinkTarget::File(self.storage.open_sink_file(path)?),
-            SinkConnector::Stdout => SinkTarget::Nowhere,
+            SinkConnector::Stdout | SinkConnector::Null => SinkTarget::Nowhere,
+            SinkConnector::Queue { queue, .. } => SinkTarget::Queue(self.queues.partitions(queue)),
         };
         Ok(SinkPlan {
             name: name.to_owned(),

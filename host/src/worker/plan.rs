@@ -1,6 +1,7 @@
 //! What a job is to do: its input, its chain and where its messages go. Made by the controller,
 //! carried out by [`crate::worker::job`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::epoch::SealedParts;
@@ -11,6 +12,7 @@ use crate::types::batch::Timestamp;
 use crate::types::ids::{LaneId, PartitionId, SinkFileId, StreamId};
 use crate::types::lease::Lease;
 use crate::types::pipeline::{EpochLimits, WatermarkOptions};
+use crate::types::queue::{QueueAppend, QueueRows};
 use crate::worker::turns::SourceTurn;
 
 /// One job: one partition of a source or of a transform, with the maps chained behind it.
@@ -215,6 +217,8 @@ pub enum SinkTarget {
     Nowhere,
     /// A file that the committer appends its rows to.
     File(SinkFileId),
+    /// The partitions of a queue, by their places.
+    Queue(Vec<PartitionId>),
 }
 
 impl SinkTarget {
@@ -227,6 +231,13 @@ impl SinkTarget {
         match (self, sealed) {
             (_, Sealed::Nothing) => {}
             (SinkTarget::File(file), Sealed::Append(bytes)) => parts.appends.push((*file, bytes)),
+            (SinkTarget::Queue(partitions), Sealed::Rows(rows)) => {
+                let append = |(place, rows): (usize, QueueRows)| QueueAppend {
+                    queue: partitions[place],
+                    rows: Arc::new(rows),
+                };
+                parts.queue_appends.extend(rows.into_iter().map(append));
+            }
             (target, sealed) => unreachable!("a sink to {target:?} answered {sealed:?}"),
         }
     }

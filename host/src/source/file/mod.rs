@@ -32,6 +32,7 @@ use crate::types::batch::Timestamp;
 use crate::types::pipeline::{FileSourceOptions, RecordFormat};
 
 pub use finished::FinishedFile;
+pub(super) use position::FORMAT_VERSION as POSITION_TAG;
 pub use recognition::{read_position, recognize};
 
 /// The most that one poll returns beyond its first record, in bytes, whatever its limit says: a
