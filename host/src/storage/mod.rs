@@ -446,6 +446,19 @@ pub enum StorageError {
         /// Who holds it, as far as its lock file tells.
         holder: String,
     },
+    /// A newer release made the data directory, in a format that this one does not know.
+    #[error(
+        "data directory {} has format {found}, this release knows formats up to {known}; nothing in it was touched: \
+         run the release that made it, or a newer one, or name another directory with --data", .path.display()
+    )]
+    NewerDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The newest format that this release knows.
+        known: u32,
+    },
     /// A file or directory could not be opened, read, written or synced.
     #[error("failed to {action} {}", .path.display())]
     File {

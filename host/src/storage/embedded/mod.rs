@@ -18,6 +18,7 @@ mod committer;
 mod decisions;
 pub mod directories;
 mod faults;
+mod format;
 mod journal;
 mod lock;
 mod mark;
@@ -248,12 +249,14 @@ impl EmbeddedStorage {
     ///
     /// # Errors
     ///
+    /// [`StorageError::NewerDirectory`] when a newer release made it, and nothing in it is touched;
     /// [`StorageError::InUse`] when another process has it; [`StorageError::MissingStore`] or
     /// [`StorageError::MixedStores`] when its halves do not belong together;
     /// [`StorageError::DecisionsLost`] when decisions are gone; [`StorageError::RestoreUnfinished`] when a
     /// backup is not wholly in it; [`StorageError::Unreadable`] when a store fails. Damaged partitions are no error here: each is logged at level error with its
     /// epoch, the others run, and whatever touches it is answered with [`StorageError::Damaged`].
     pub fn open(dir: &Path, options: EmbeddedOptions) -> Result<EmbeddedStorage, StorageError> {
+        format::check(dir)?;
         directories::make_durable(dir)?;
         let lock = DirectoryLock::take(dir)?;
         restore::refuse_unfinished(dir)?;
@@ -265,6 +268,7 @@ impl EmbeddedStorage {
         lock: DirectoryLock,
         options: EmbeddedOptions,
     ) -> Result<EmbeddedStorage, StorageError> {
+        format::settle(dir, &options.faults)?;
         let shared = read_or_refuse(dir, || Shared::open(dir, options))?;
         let committer = Committer::new(Arc::clone(&shared));
         let committer = std::thread::Builder::new()
