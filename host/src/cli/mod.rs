@@ -5,12 +5,17 @@
 //! rows are kept, the next run goes on), 130 interrupted.
 
 pub mod check;
+pub mod control;
+pub mod data;
 pub mod graph;
 pub mod inspect;
 pub mod job_notes;
 pub mod moves;
 pub mod progress;
+pub mod queue;
 pub mod run;
+pub mod store;
+pub mod task_view;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -48,6 +53,11 @@ pub enum Command {
     Graph(graph::GraphArguments),
     /// Show what a component exports and imports, and what each import means.
     Inspect(inspect::InspectArguments),
+    /// Make, fill, read and trim the queues of a data directory that nobody uses.
+    Queue(queue::QueueArguments),
+    /// Back up, restore, check, compact or measure what a data directory holds.
+    #[command(subcommand)]
+    Store(store::StoreCommand),
 }
 
 /// How results are printed.
@@ -107,6 +117,8 @@ pub fn main(open_storage: &OpenStorage) -> ExitCode {
         Command::Inspect(arguments) => {
             inspect::inspect(arguments, cli.output).map(|()| Outcome::Done)
         }
+        Command::Queue(arguments) => queue::queue(arguments, cli.output, &logs, open_storage),
+        Command::Store(command) => store::run(command, cli.output, &logs),
     };
     match outcome {
         Ok(outcome) => outcome.exit_code(),

@@ -10,6 +10,7 @@ use clap::Args;
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::cli::control::ControlSocket;
 use crate::cli::job_notes::job_notes;
 use crate::cli::moves::MoveView;
 use crate::cli::progress::ProgressView;
@@ -40,6 +41,9 @@ pub(crate) const DATA_DIRECTORY_NAME: &str = ".tidelock";
 
 /// The folder of compiled components in a data directory; it may be removed at any time.
 pub const COMPILED_COMPONENTS_NAME: &str = "compiled-components";
+
+/// Exit code of a run that a second signal ended at once.
+const INTERRUPTED: i32 = 130;
 
 /// How often progress is drawn.
 const DRAW_PERIOD: Duration = Duration::from_millis(100);
@@ -135,7 +139,7 @@ pub fn run(
     }
     let (progress, run) = (controller.progress.clone(), controller.run);
     let mut view = ProgressView::start(progress.clone(), logs, &*clock);
-    let end = wait_for_end(controller.worker, &storage, &mut view, logs)?;
+    let end = wait_for_end(controller.worker, &storage, &data, &mut view, logs)?;
     let elapsed = view.finish();
     let end = match end {
         Err(failures) if failures.iter().all(|(_, error)| error.is_reader_gone()) => {
@@ -177,6 +181,7 @@ fn data_directory(pipeline: &Pipeline, arguments: &RunArguments) -> anyhow::Resu
 fn wait_for_end(
     worker: Worker,
     storage: &Arc<dyn Storage>,
+    data: &Path,
     view: &mut ProgressView<'_>,
     logs: &LogOutput,
 ) -> anyhow::Result<Result<JobEnd, Vec<(String, JobError)>>> {
@@ -188,6 +193,7 @@ fn wait_for_end(
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut ticks = tokio::time::interval(DRAW_PERIOD);
+        let mut control = ControlSocket::open(data, storage, logs);
         let handle = worker.handle();
         let (sender, mut ended) = tokio::sync::oneshot::channel();
         let storage = Arc::clone(storage);
@@ -204,11 +210,22 @@ fn wait_for_end(
         let (end, settled) = loop {
             tokio::select! {
                 _ = ticks.tick() => view.draw(),
+                () = control.serve() => {}
                 end = &mut ended => break end.context("the worker ended without a word")?,
                 _ = terminate.recv() => stop(&handle, &mut is_stopping, logs),
                 _ = interrupt.recv() => stop(&handle, &mut is_stopping, logs),
             }
         };
+        if control.busy() > 0 {
+            logs.print_line(
+                "a backup is being written; the run ends when it is there, signal to end at once",
+            );
+            tokio::select! {
+                () = control.finish() => {}
+                _ = terminate.recv() => std::process::exit(INTERRUPTED),
+                _ = interrupt.recv() => std::process::exit(INTERRUPTED),
+            }
+        }
         thread
             .join()
             .map_err(|_| anyhow::anyhow!("the worker panicked after its end"))?;
@@ -224,7 +241,7 @@ fn wait_for_end(
 fn stop(handle: &WorkerHandle, is_stopping: &mut bool, logs: &LogOutput) {
     if std::mem::replace(is_stopping, true) {
         // Nothing is lost: the next run goes on from the last commit.
-        std::process::exit(130);
+        std::process::exit(INTERRUPTED);
     }
     logs.print_line("stopping after the current batches; signal again to end at once");
     handle.stop();
@@ -248,6 +265,9 @@ fn conflict(error: &dyn std::error::Error, logs: &LogOutput) -> Outcome {
 /// Whether something else stands in the way: the pipeline is not what the last run left, or
 /// somebody else has one of its files.
 fn is_conflict(error: &ControllerError) -> bool {
+    if let ControllerError::Queue(error) = error {
+        return error.is_conflict();
+    }
     matches!(
         error,
         ControllerError::Changed { .. }
@@ -326,7 +346,7 @@ fn summarise(
         .filter_map(|sink| match &sink.connector {
             SinkConnector::File { path } => Some(path.as_path()),
             SinkConnector::Directory(options) => Some(options.path.as_path()),
-            SinkConnector::Stdout | SinkConnector::Null => None,
+            SinkConnector::Stdout | SinkConnector::Null | SinkConnector::Queue { .. } => None,
         })
         .collect();
     let (finished, elapsed) = (run.end == JobEnd::Finished, run.elapsed);

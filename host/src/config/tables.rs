@@ -1,5 +1,6 @@
 //! The tables of a pipeline file, one function each: which fields there are, their ranges and
-//! defaults. Those of sources and sinks are in `connectors/`, those that tell of time in `time.rs`;
+//! defaults. Those of sources and sinks are in `connectors/`, those of queues in `queues.rs`, those that tell of
+//! time in `time.rs`;
 //! how the named things hang together is checked in `graph.rs`.
 
 use std::collections::BTreeMap;
@@ -71,17 +72,18 @@ impl Tables<'_> {
             check_name(self.report, "pipeline", name);
         }
         let components = self.components(&mut fields);
-        let sources = self.sources(&mut fields);
+        let queues = self.queues(&mut fields);
+        let sources = self.sources(&mut fields, &queues);
         let computations = self.computations(&mut fields);
-        let sinks = self.sinks(&mut fields);
+        let sinks = self.sinks(&mut fields, &queues);
         let epoch = fields.table("epoch");
         let epoch = epoch.map_or_else(EpochLimits::default, |table| self.epoch(table));
         let lanes = fields.table("lanes");
         let lanes = lanes.map_or_else(LaneLimits::default, lane_limits);
-        fields.later("queues", "remove it and write to a file sink");
         fields.finish();
         self.graph.check(self.report);
         self.check_sink_paths(&sources, &sinks);
+        self.check_queue_users(&sources, &sinks);
         Some(Pipeline {
             name: name?.value,
             file: file.to_owned(),
@@ -89,6 +91,7 @@ impl Tables<'_> {
             sources,
             computations,
             sinks,
+            queues,
             epoch,
             lanes,
             warnings: Vec::new(),

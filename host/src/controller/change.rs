@@ -82,10 +82,10 @@ pub(super) fn state_version_changes(known: &KnownNodes, intent: &Intent) -> Vec<
         let Some(NodeRow { last: was, .. }) = known.computations.get(name) else {
             continue;
         };
-        for (state, version) in &now.states {
+        for (state, encoding) in &now.states {
             let what = format!("version of state {state} of computation {name}");
-            let before = was.states.get(state).unwrap_or(version);
-            found.compare(what, before, version);
+            let before = was.states.get(state).unwrap_or(encoding);
+            found.compare(what, &before.version, &encoding.version);
         }
     }
     found.changes

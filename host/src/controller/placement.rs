@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::controller::admission::Admission;
 use crate::controller::graph::{JobHead, JobShape};
+use crate::controller::queues::declared::DeclaredQueues;
 use crate::controller::registry::Registration;
 use crate::controller::retiring::RetiringWriters;
 use crate::controller::sources::OpenSources;
@@ -75,6 +76,8 @@ pub struct Planner<'a> {
     runtime: &'a Arc<GuestRuntime>,
     storage: &'a dyn Storage,
     registration: &'a Registration,
+    /// The queues that the pipeline declares.
+    queues: &'a DeclaredQueues,
     wiring: Wiring<'a>,
     /// What each job may keep in memory.
     memory: JobMemory,
@@ -88,6 +91,7 @@ impl<'a> Planner<'a> {
         runtime: &'a Arc<GuestRuntime>,
         storage: &'a dyn Storage,
         registration: &'a Registration,
+        queues: &'a DeclaredQueues,
     ) -> Planner<'a> {
         let computations = admission.computations.iter();
         let descriptions = computations.map(|(name, of)| (name.as_str(), &of.description));
@@ -100,6 +104,7 @@ impl<'a> Planner<'a> {
             runtime,
             storage,
             registration,
+            queues,
             memory: JobMemory::share_of(jobs.sum()),
             wiring,
         }
@@ -239,6 +244,7 @@ impl<'a> Planner<'a> {
                 SinkTarget::Directory(files)
             }
             SinkConnector::Stdout | SinkConnector::Null => SinkTarget::Nowhere,
+            SinkConnector::Queue { queue, .. } => SinkTarget::Queue(self.queues.partitions(queue)),
         };
         Ok(SinkPlan {
             name: name.to_owned(),

@@ -246,6 +246,31 @@ impl SourcePartitions {
     }
 }
 
+/// The partitions that a source of a pipeline has, by name.
+pub(super) fn listed_partitions(
+    storage: &dyn Storage,
+    pipeline: &str,
+    source: &str,
+) -> Result<BTreeMap<String, PartitionId>, StorageError> {
+    let known = known_partitions(storage, pipeline)?.into_iter();
+    let listed = known.filter(|(of, _, _, is_listed)| of == source && *is_listed);
+    Ok(listed
+        .map(|(_, name, partition, _)| (name, partition))
+        .collect())
+}
+
+/// The partitions that are remembered of a pipeline's sources: source, partition's name, its number, and whether
+/// the last run's list had it.
+pub(super) fn known_partitions(
+    storage: &dyn Storage,
+    pipeline: &str,
+) -> Result<Vec<(String, String, PartitionId, bool)>, StorageError> {
+    let rows = read_rows(storage, pipeline)?.into_iter();
+    Ok(rows
+        .map(|((source, name), row)| (source, name, row.partition, row.is_listed()))
+        .collect())
+}
+
 fn read_rows(storage: &dyn Storage, pipeline: &str) -> Result<BTreeMap<Name, Row>, StorageError> {
     let prefix = keys::pipeline(pipeline, SOURCE_PARTITION.as_bytes());
     let mut rows = BTreeMap::new();

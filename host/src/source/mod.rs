@@ -9,17 +9,21 @@ pub mod directory;
 pub mod file;
 pub mod generator;
 pub mod parked;
+pub mod queue;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::source::directory::DirectorySource;
 use crate::source::file::{FileSource, FinishedFile};
 use crate::source::generator::GeneratorSource;
+use crate::source::queue::{QueueReader, QueueSource};
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::epoch::{Checksum, SourceMark};
+use crate::types::ids::PartitionId;
 use crate::types::pipeline::SourceConnector;
 use crate::types::timestamp_runs::TimestampRuns;
 
@@ -56,6 +60,12 @@ pub trait Source: Send {
         None
     }
 
+    /// Whether the position is to be committed before the first record, as where the source begins depends on the
+    /// moment at which it was opened.
+    fn commits_where_it_begins(&self) -> bool {
+        false
+    }
+
     /// Where records of the last poll are that have these numbers among
     /// [`SourceRecords::lines`], for people: "line 17".
     fn locate(&self, lines: &RangeInclusive<u64>) -> String {
@@ -71,7 +81,7 @@ pub trait Source: Send {
 }
 
 /// What a source is opened with.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Opening<'a> {
     /// The committed position; `None`: the source's beginning.
     pub position: Option<&'a [u8]>,
@@ -79,6 +89,8 @@ pub struct Opening<'a> {
     pub marks: &'a [SourceMark],
     /// What to do when it is no longer what was read before.
     pub on_change: OnChange,
+    /// The queues of the store; `None` where they are not at hand.
+    pub queues: Option<&'a Arc<dyn QueueReader>>,
 }
 
 impl Opening<'_> {
@@ -88,6 +100,7 @@ impl Opening<'_> {
             position,
             marks: &[],
             on_change: OnChange::Refuse,
+            queues: None,
         }
     }
 }
@@ -101,10 +114,11 @@ fn numbered(noun: &str, numbers: &RangeInclusive<u64>) -> String {
 }
 
 /// What the positions of each connector begin with, and what wrote them.
-const POSITION_TAGS: [(u8, &str); 3] = [
+const POSITION_TAGS: [(u8, &str); 4] = [
     (file::POSITION_TAG, "files"),
     (directory::POSITION_TAG, "a directory"),
     (generator::POSITION_TAG, "a generator"),
+    (queue::POSITION_TAG, "a queue"),
 ];
 
 /// What wrote a position, if it is of another kind of source than the connector.
@@ -113,6 +127,7 @@ fn foreign_position(connector: &SourceConnector, position: &[u8]) -> Option<&'st
         SourceConnector::File(_) => file::POSITION_TAG,
         SourceConnector::Directory(_) => directory::POSITION_TAG,
         SourceConnector::Generator(_) => generator::POSITION_TAG,
+        SourceConnector::Queue(_) => queue::POSITION_TAG,
     };
     let written_by = |tag: &u8| POSITION_TAGS.iter().find(|(known, _)| known == tag);
     let tag = position.first().filter(|tag| **tag != own)?;
@@ -164,6 +179,7 @@ pub fn open(
                 None => Ok(Box::new(FileSource::open(options, position, on_change)?)),
             }
         }
+        SourceConnector::Queue(options) => Ok(Box::new(QueueSource::open(options, opening)?)),
     }
 }
 
@@ -197,9 +213,9 @@ pub fn recognize(
 ) -> Result<Vec<bool>, SourceError> {
     match connector {
         SourceConnector::File(options) => file::recognize(options, positions),
-        SourceConnector::Directory(_) | SourceConnector::Generator(_) => {
-            Ok(vec![false; positions.len()])
-        }
+        SourceConnector::Directory(_)
+        | SourceConnector::Generator(_)
+        | SourceConnector::Queue(_) => Ok(vec![false; positions.len()]),
     }
 }
 
@@ -210,6 +226,7 @@ pub fn describe_kind(connector: &SourceConnector) -> String {
         SourceConnector::File(options) => file::describe_kind(options),
         SourceConnector::Directory(options) => directory::describe_kind(options),
         SourceConnector::Generator(options) => generator::describe_kind(options),
+        SourceConnector::Queue(options) => queue::describe_kind(&options.queue),
     }
 }
 
@@ -237,6 +254,7 @@ pub fn read_position(
         SourceConnector::File(_) => file::read_position(name, position),
         SourceConnector::Directory(options) => directory::read_position(options, position),
         SourceConnector::Generator(options) => generator::read_position(options, name, position),
+        SourceConnector::Queue(_) => Ok(queue::read_position()),
     }
 }
 
@@ -452,4 +470,110 @@ pub enum SourceError {
         /// What was wrong.
         finding: String,
     },
+    /// Rows of a queue were trimmed before the source had read them.
+    #[error(
+        "offsets {next} to {} of queue {partition} were trimmed before they were read, {} rows are gone; go on behind them with --accept-change, and keep rows for longer, or read them sooner, where none may be lost", .start - 1, .start - next
+    )]
+    RowsTrimmed {
+        /// The queue, with the partition's index.
+        partition: String,
+        /// The offset that came next.
+        next: u64,
+        /// The first offset that the partition still has.
+        start: u64,
+    },
+    /// A queue was deleted and made again under its name.
+    #[error(
+        "queue {partition} is not the one that was read before: it was partition {was}, it is partition {now}; read this one from its beginning with --accept-change, or name another queue"
+    )]
+    QueueRemade {
+        /// The queue, with the partition's index.
+        partition: String,
+        /// The partition's number by the position.
+        was: PartitionId,
+        /// The partition's number now.
+        now: PartitionId,
+    },
+    /// There is no such queue, or queues can't be read here.
+    #[error("queue {partition} is not there; declare it under [queues]")]
+    NoQueue {
+        /// The queue, with the partition's index.
+        partition: String,
+    },
+    /// Rows of a queue can't be read.
+    #[error("failed to read queue {partition} at offset {offset}")]
+    Queue {
+        /// The queue, with the partition's index.
+        partition: String,
+        /// The offset.
+        offset: u64,
+        /// Why.
+        source: Box<queue::QueueFailure>,
+    },
+}
+
+/// That a source is no longer what was read before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceChange {
+    /// Which part of it has changed, as it stands before "of source NAME": "content".
+    pub what: &'static str,
+    /// Its path or partition.
+    pub place: String,
+    /// What was read.
+    pub was: String,
+    /// What is there.
+    pub now: String,
+}
+
+impl SourceError {
+    /// The change that the error tells of, where that may be accepted with [`OnChange::StartOver`].
+    pub fn change(&self) -> Option<SourceChange> {
+        let (what, place, was, now) = match self {
+            SourceError::IdentityChanged { path, was, now } => (
+                "content",
+                path.display().to_string(),
+                was.clone(),
+                now.clone(),
+            ),
+            SourceError::RowsTrimmed {
+                partition,
+                next,
+                start,
+            } => (
+                "rows",
+                partition.clone(),
+                format!("read up to offset {next}"),
+                format!(
+                    "trimmed up to offset {start}, {} rows are gone unread",
+                    start - next
+                ),
+            ),
+            SourceError::QueueRemade {
+                partition,
+                was,
+                now,
+            } => (
+                "queue",
+                partition.clone(),
+                format!("partition {was}"),
+                format!("partition {now}, made again; it is read from its beginning"),
+            ),
+            SourceError::Vanished { path, passed } => (
+                "content",
+                path.display().to_string(),
+                passed.clone(),
+                "gone; the rest of it will not be read".to_owned(),
+            ),
+            SourceError::OptionsChanged { was, now } => {
+                ("records", String::new(), was.clone(), now.clone())
+            }
+            _ => return None,
+        };
+        Some(SourceChange {
+            what,
+            place,
+            was,
+            now,
+        })
+    }
 }

@@ -40,6 +40,8 @@
 //! | `f` [`CATALOG_SINK_FILE`] | sink file | where the file lies |
 //! | `m` [`CATALOG_MARK`] | | how many changes there were, and a digest of all rows |
 //! | `p` [`CATALOG_PIPELINE`] | pipeline name, `00`, rest | the controller's rows |
+//! | `q` [`CATALOG_QUEUE`] | queue name | the queue's partitions and retention |
+//! | `q` [`CATALOG_QUEUE`] | `00`, first partition | the same of a queue that was deleted, until its rows are gone |
 
 use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId, StreamId};
 
@@ -99,6 +101,9 @@ pub const CATALOG_SINK_FILE: u8 = b'f';
 pub const CATALOG_MARK: u8 = b'm';
 /// Rows of pipelines, which the controller owns.
 pub const CATALOG_PIPELINE: u8 = b'p';
+
+/// Rows of queues, which the controller owns.
+pub const CATALOG_QUEUE: u8 = b'q';
 
 /// Longest bulk key, in bytes; one below what the store underneath can express.
 pub const KEY_BYTES_MAX: usize = 65_534;
@@ -342,6 +347,22 @@ pub fn pipeline(name: &str, rest: &[u8]) -> Vec<u8> {
     key
 }
 
+/// Catalog key of a queue; an empty name is the prefix of all of them.
+pub fn queue(name: &str) -> Vec<u8> {
+    [&[CATALOG_QUEUE], name.as_bytes()].concat()
+}
+
+/// Catalog key of a queue that was deleted, by its first partition.
+pub fn deleted_queue(first: PartitionId) -> Vec<u8> {
+    [&[CATALOG_QUEUE, 0], first.0.to_be_bytes().as_slice()].concat()
+}
+
+/// The name in a queue's catalog key; `None` in that of one that was deleted.
+pub fn parse_queue(key: &[u8]) -> Option<&str> {
+    let name = key.strip_prefix(&[CATALOG_QUEUE])?;
+    (name.first() != Some(&0)).then(|| std::str::from_utf8(name).ok())?
+}
+
 /// Whether only an implementation of storage may write this catalog row.
 pub fn is_reserved_in_catalog(key: &[u8]) -> bool {
     matches!(
@@ -463,5 +484,13 @@ mod tests {
         assert!(is_reserved_in_catalog(b""));
         assert!(!is_reserved_in_catalog(&lease(PartitionId(1))));
         assert!(!is_reserved_in_catalog(&pipeline("flights", b"")));
+        assert!(!is_reserved_in_catalog(&queue("alerts")));
+    }
+
+    #[test]
+    fn deleted_queues_are_told_from_others() {
+        assert_eq!(parse_queue(&queue("alerts")), Some("alerts"));
+        assert_eq!(parse_queue(&deleted_queue(PartitionId(1 << 60))), None);
+        assert_eq!(parse_queue(&pipeline("alerts", b"")), None);
     }
 }

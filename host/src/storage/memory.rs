@@ -19,7 +19,8 @@ use crate::storage::queue_rows::trimmed_bounds;
 use crate::storage::scan::{ScanLimit, ScanPage};
 use crate::storage::{
     CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, EpochName, QueueListener, Refusal,
-    Storage, StorageError, StoredRow, check_catalog_change, codec, final_name, judge, keys,
+    Storage, StorageError, StoreSize, StoreSnapshot, StoredRow, check_catalog_change, codec,
+    final_name, judge, keys,
 };
 use crate::types::epoch::{EpochCommit, Head};
 use crate::types::ids::{PartitionId, SinkFileId};
@@ -436,6 +437,50 @@ impl Storage for MemoryStorage {
 
     fn settle(&self) -> Result<(), StorageError> {
         self.running().map(drop)
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn StoreSnapshot>, StorageError> {
+        let state = self.running()?;
+        let mut catalog = state.catalog.clone();
+        let heads = state.heads.iter();
+        catalog.extend(
+            heads.map(|(partition, head)| (keys::head(*partition), codec::encode_head(head))),
+        );
+        Ok(Box::new(MemorySnapshot {
+            catalog: catalog.into_iter().collect(),
+            rows: state.rows.clone(),
+        }))
+    }
+
+    fn size(&self) -> Result<StoreSize, StorageError> {
+        Ok(StoreSize::default())
+    }
+}
+
+/// What was stored at one moment.
+struct MemorySnapshot {
+    catalog: Vec<StoredRow>,
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl StoreSnapshot for MemorySnapshot {
+    fn catalog(&self) -> &[StoredRow] {
+        &self.catalog
+    }
+
+    fn scan(&self, start: &[u8], limit: ScanLimit) -> Result<Vec<StoredRow>, StorageError> {
+        let mut page = ScanPage::new(limit);
+        for (key, value) in self.rows.range(start.to_vec()..) {
+            if page.is_full() {
+                break;
+            }
+            page.push(key.clone(), value.clone());
+        }
+        Ok(page.into_rows())
+    }
+
+    fn approximate_rows(&self) -> u64 {
+        self.rows.len() as u64
     }
 }
 

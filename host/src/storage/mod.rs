@@ -42,12 +42,15 @@
 //!
 //! `contract.rs` is the suite that every implementation passes.
 
+pub mod backup;
+pub mod check;
 pub mod codec;
 #[cfg(any(test, feature = "contract-suite"))]
 pub mod contract;
 pub mod embedded;
 pub mod entry;
 pub mod keys;
+pub mod kinds;
 pub mod leases;
 pub mod memory;
 mod queue_codec;
@@ -241,6 +244,55 @@ pub trait Storage: Send + Sync {
     ///
     /// When the store fails.
     fn settle(&self) -> Result<(), StorageError>;
+
+    /// Everything that is stored as of one moment between two commits, with all that was submitted before
+    /// brought to its place. Commits go on while it is read; they wait only for it to be taken.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    fn snapshot(&self) -> Result<Box<dyn StoreSnapshot>, StorageError>;
+
+    /// How many bytes the store takes on its disk, files of sinks not counted.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    fn size(&self) -> Result<StoreSize, StorageError>;
+}
+
+/// What is stored, as of one moment. Disk space that later changes give up is kept for as long as the
+/// snapshot is there.
+pub trait StoreSnapshot: Send {
+    /// All rows of the catalog in the order of their keys, with those that only storage writes.
+    fn catalog(&self) -> &[StoredRow];
+
+    /// Bulk rows with `start <= key` in the order of their keys, as many as `limit` says; none at their end. What
+    /// stands before a row that can't be read is returned first.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails at the first of them.
+    fn scan(&self, start: &[u8], limit: ScanLimit) -> Result<Vec<StoredRow>, StorageError>;
+
+    /// About how many bulk rows there are; rows that were changed lately may count several times.
+    fn approximate_rows(&self) -> u64;
+}
+
+/// Bytes of a store on its disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct StoreSize {
+    /// Of the catalog: leases, heads, pipelines.
+    pub catalog_bytes: u64,
+    /// Of the bulk rows: states, positions, chunks, queues.
+    pub bulk_bytes: u64,
+}
+
+impl StoreSize {
+    /// Both together.
+    pub fn total(self) -> u64 {
+        self.catalog_bytes + self.bulk_bytes
+    }
 }
 
 /// What became of an epoch.
@@ -408,6 +460,19 @@ pub enum StorageError {
         /// Who holds it, as far as its lock file tells.
         holder: String,
     },
+    /// A newer release made the data directory, in a format that this one does not know.
+    #[error(
+        "data directory {} has format {found}, this release knows formats up to {known}; nothing in it was touched: \
+         run the release that made it, or a newer one, or name another directory with --data", .path.display()
+    )]
+    NewerDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The newest format that this release knows.
+        known: u32,
+    },
     /// A file or directory could not be opened, read, written or synced.
     #[error("failed to {action} {}", .path.display())]
     File {
@@ -530,6 +595,14 @@ pub enum StorageError {
         what: String,
         /// What was wrong.
         finding: String,
+    },
+    /// A backup was being restored into a data directory and is not there as a whole.
+    #[error(
+        "{} holds a part of a backup whose restoring was interrupted; restore it again into this directory, or remove the directory", .path.display()
+    )]
+    RestoreUnfinished {
+        /// The directory.
+        path: PathBuf,
     },
     /// Another process, with another data directory, writes to a sink's file.
     #[error("sink file {} is in use by another process, which writes to it from another data directory; stop that one or name another path", .path.display())]

@@ -46,6 +46,11 @@ impl ScanPage {
         has_bytes || self.rows.len() >= self.limit.rows
     }
 
+    /// Whether it has no row.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// Appends a row.
     pub(crate) fn push(&mut self, key: Vec<u8>, value: Vec<u8>) {
         self.size_bytes += key.len() + value.len();

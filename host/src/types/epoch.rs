@@ -335,6 +335,21 @@ impl EpochTime {
         self.input_watermarks.iter().copied().min()
     }
 
+    /// Whether the value of a key in this state counts as absent because of its age, where the key was last
+    /// touched then; 0 where that is not known.
+    pub fn is_expired(&self, state: &str, touched: Timestamp) -> bool {
+        let age = self.ages.states.iter().find(|age| age.state == state);
+        self.latest_watermark > 0
+            && age.is_some_and(|age| {
+                is_expired(
+                    touched,
+                    self.ages.first_watermark,
+                    age.since,
+                    age.expired_up_to,
+                )
+            })
+    }
+
     /// Where the next epoch begins: it has counted nothing yet.
     #[must_use]
     pub fn without_counts(self) -> EpochTime {
@@ -376,4 +391,20 @@ pub struct StateAge {
     pub since: Timestamp,
     /// Rows that were last touched at this time or before are absent, whatever the time to live is now.
     pub expired_up_to: Timestamp,
+}
+
+/// Whether a row of a state is absent because of its age. One that does not say when it was touched (0) counts as
+/// touched at the partition's first watermark, and none as touched before `since`, when the state was given its time
+/// to live.
+pub fn is_expired(
+    touched: Timestamp,
+    first_watermark: Timestamp,
+    since: Timestamp,
+    expired_up_to: Timestamp,
+) -> bool {
+    let counted = match touched {
+        0 => first_watermark,
+        touched => touched,
+    };
+    counted.max(since) <= expired_up_to
 }

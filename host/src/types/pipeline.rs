@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::types::batch::ComputationKind;
 use crate::types::connectors::{DirectorySinkOptions, DirectorySourceOptions, GeneratorOptions};
 use crate::types::finding::Finding;
+use crate::types::queue::Retention;
 
 /// One pipeline: sources, computations, streams and sinks under one name.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub struct Pipeline {
     pub computations: BTreeMap<String, ComputationOptions>,
     /// Sinks by name.
     pub sinks: BTreeMap<String, SinkOptions>,
+    /// Queues by name: those that its sources and sinks name, at least.
+    pub queues: BTreeMap<String, QueueOptions>,
     /// How large epochs and batches may grow.
     pub epoch: EpochLimits,
     /// How much may wait between jobs.
@@ -136,6 +139,8 @@ pub enum SourceConnector {
     Directory(DirectorySourceOptions),
     /// Records that are made, for load tests.
     Generator(GeneratorOptions),
+    /// A partition of a queue of the same store.
+    Queue(QueueSourceOptions),
 }
 
 /// A file to read.
@@ -161,6 +166,7 @@ impl SourceConnector {
             SourceConnector::File(options) => &options.written_path,
             SourceConnector::Directory(options) => &options.partition_name,
             SourceConnector::Generator(options) => &options.partition_name,
+            SourceConnector::Queue(options) => &options.partition_name,
         }
     }
 
@@ -170,6 +176,7 @@ impl SourceConnector {
             SourceConnector::File(options) => options.follow,
             SourceConnector::Directory(options) => options.follow,
             SourceConnector::Generator(options) => options.count.is_none(),
+            SourceConnector::Queue(options) => options.follow,
         }
     }
 
@@ -191,6 +198,10 @@ impl SourceConnector {
                 partition_name: name.to_owned(),
                 ..options.clone()
             }),
+            SourceConnector::Queue(options) => SourceConnector::Queue(QueueSourceOptions {
+                partition_name: name.to_owned(),
+                ..options.clone()
+            }),
         }
     }
 
@@ -201,8 +212,60 @@ impl SourceConnector {
             SourceConnector::Directory(_) | SourceConnector::Generator(_) => {
                 format!("partition {name}")
             }
+            SourceConnector::Queue(_) => format!("queue {name}"),
         }
     }
+}
+
+/// A partition of a queue to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueSourceOptions {
+    /// The queue.
+    pub queue: String,
+    /// Which of its partitions, from 0.
+    pub index: u32,
+    /// What the partition is known by among those of its source: `alerts[0]`.
+    pub partition_name: String,
+    /// Whether rows are read as they come, so that the source never ends. If not, it ends where the queue
+    /// ended when the source was opened.
+    pub follow: bool,
+    /// Where it begins when it is read for the first time.
+    pub from: QueueStart,
+}
+
+impl QueueSourceOptions {
+    /// Partition `index` of a queue.
+    pub fn new(queue: &str, index: u32, follow: bool, from: QueueStart) -> QueueSourceOptions {
+        QueueSourceOptions {
+            queue: queue.to_owned(),
+            index,
+            partition_name: format!("{queue}[{index}]"),
+            follow,
+            from,
+        }
+    }
+}
+
+/// Where a queue is read from when it is read for the first time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum QueueStart {
+    /// The first row that it still has.
+    #[default]
+    Start,
+    /// Behind the last row that it has then.
+    End,
+}
+
+/// A queue that the pipeline uses; a run makes those that the store does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueOptions {
+    /// How many partitions it has, at least 1.
+    pub partitions: u32,
+    /// How long its rows are kept; `None` where the pipeline file does not say, so that what the store has stays
+    /// in force.
+    pub retention: Option<Retention>,
+    /// Line of the pipeline file where its table begins.
+    pub line: usize,
 }
 
 impl FileSourceOptions {
@@ -424,6 +487,13 @@ pub enum SinkConnector {
     Stdout,
     /// Nowhere: rows are counted and dropped.
     Null,
+    /// A queue of the same store that gets each message as a row, exactly once.
+    Queue {
+        /// The queue.
+        queue: String,
+        /// How many partitions it has: a message goes to that of its key.
+        partitions: u32,
+    },
 }
 
 /// How large epochs and batches may grow.

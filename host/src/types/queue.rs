@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::ids::PartitionId;
@@ -74,6 +76,23 @@ impl QueueRows {
             payloads: behind(&self.payloads),
             write_time: self.write_time,
         }
+    }
+}
+
+/// How long the rows of a queue are kept. Whatever is kept longer than one of the bounds asks for goes, a chunk of
+/// rows at a time, from the start; without any bound rows stay until somebody trims them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retention {
+    /// For how long after it was written a row is kept, in milliseconds.
+    pub time_ms: Option<u64>,
+    /// How many bytes of rows are kept, all partitions together, as [`QueueRows::size_bytes`] counts them.
+    pub bytes: Option<u64>,
+}
+
+impl Retention {
+    /// Whether nothing is ever to go.
+    pub fn is_forever(self) -> bool {
+        self == Retention::default()
     }
 }
 

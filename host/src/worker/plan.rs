@@ -1,6 +1,7 @@
 //! What a job is to do: its input, its chain and where its messages go. Made by the controller,
 //! carried out by [`crate::worker::job`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::epoch::SealedParts;
@@ -12,6 +13,7 @@ use crate::types::batch::Timestamp;
 use crate::types::ids::{LaneId, PartitionId, SinkFileId, StreamId};
 use crate::types::lease::Lease;
 use crate::types::pipeline::{EpochLimits, WatermarkOptions};
+use crate::types::queue::{QueueAppend, QueueRows};
 use crate::worker::rolling::RollingFiles;
 use crate::worker::turns::SourceTurn;
 
@@ -219,6 +221,8 @@ pub enum SinkTarget {
     File(SinkFileId),
     /// Files of a directory, one after the other.
     Directory(RollingFiles),
+    /// The partitions of a queue, by their places.
+    Queue(Vec<PartitionId>),
 }
 
 impl SinkTarget {
@@ -247,6 +251,13 @@ impl SinkTarget {
             }
             (_, Sealed::Nothing) => {}
             (SinkTarget::File(file), Sealed::Append(bytes)) => parts.appends.push((*file, bytes)),
+            (SinkTarget::Queue(partitions), Sealed::Rows(rows)) => {
+                let append = |(place, rows): (usize, QueueRows)| QueueAppend {
+                    queue: partitions[place],
+                    rows: Arc::new(rows),
+                };
+                parts.queue_appends.extend(rows.into_iter().map(append));
+            }
             (target, sealed) => unreachable!("a sink to {target:?} answered {sealed:?}"),
         }
         Ok(())

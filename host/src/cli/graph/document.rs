@@ -226,7 +226,9 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
         files: (options.partitions.iter())
             .filter_map(|partition| match partition {
                 SourceConnector::File(options) => Some(options.written_path.clone()),
-                SourceConnector::Directory(_) | SourceConnector::Generator(_) => None,
+                SourceConnector::Directory(_)
+                | SourceConnector::Generator(_)
+                | SourceConnector::Queue(_) => None,
             })
             .collect(),
         inputs: Vec::new(),
@@ -261,6 +263,7 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
             }
             SinkConnector::Stdout => "stdout".to_owned(),
             SinkConnector::Null => "null".to_owned(),
+            SinkConnector::Queue { queue, .. } => format!("queue {queue}"),
         },
         component: None,
         partitions: None,
@@ -282,6 +285,10 @@ fn source_detail(options: &SourceOptions) -> String {
             options.written_path,
             options.format.name()
         ),
+        Some(SourceConnector::Queue(options)) => {
+            let end = if options.follow { ", followed" } else { "" };
+            format!("queue {}{end}", options.queue)
+        }
         _ => files_detail(options),
     }
 }

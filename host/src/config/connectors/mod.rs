@@ -29,7 +29,7 @@ impl Tables<'_> {
                     SourceConnector::Directory(options) => {
                         read_directories.push((one_form(&options.path), name));
                     }
-                    SourceConnector::Generator(_) => {}
+                    SourceConnector::Generator(_) | SourceConnector::Queue(_) => {}
                 }
             }
         }
@@ -41,7 +41,9 @@ impl Tables<'_> {
                     self.check_read_files(name, sink.line, &path, &takers);
                     (path.join(options.files()), "the files")
                 }
-                SinkConnector::Stdout | SinkConnector::Null => continue,
+                SinkConnector::Stdout | SinkConnector::Null | SinkConnector::Queue { .. } => {
+                    continue;
+                }
             };
             if let Some(taker) = takers.get(&path) {
                 let message = format!("sink {name} writes {noun} that {taker}");

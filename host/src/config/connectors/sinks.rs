@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::config::fields::Fields;
 use crate::config::graph::{Node, NodeKind};
 use crate::config::tables::{Tables, values};
-use crate::types::pipeline::{SinkConnector, SinkOptions};
+use crate::types::pipeline::{QueueOptions, SinkConnector, SinkOptions};
 
 /// The kinds of sinks.
 #[derive(Debug, Clone, Copy)]
@@ -14,12 +14,14 @@ enum Kind {
     Directory,
     Stdout,
     Null,
+    Queue,
 }
 
 impl Tables<'_> {
     pub(in crate::config) fn sinks(
         &mut self,
         fields: &mut Fields<'_>,
+        queues: &BTreeMap<String, QueueOptions>,
     ) -> BTreeMap<String, SinkOptions> {
         let mut sinks = BTreeMap::new();
         for (name, mut fields) in fields.named_tables("sinks", "sink") {
@@ -34,15 +36,16 @@ impl Tables<'_> {
                 inputs: inputs.clone(),
                 outputs: Some(Vec::new()),
             });
-            let later = ["queue", "table", "http", "kafka", "clickhouse"];
+            let later = ["table", "http", "kafka", "clickhouse"];
             let kinds = [
                 ("file", Kind::File),
                 ("directory", Kind::Directory),
+                ("queue", Kind::Queue),
                 ("stdout", Kind::Stdout),
                 ("null", Kind::Null),
             ];
             let kind = fields.choice("type", &kinds, &later);
-            let remedy = "write type = \"file\", \"directory\", \"stdout\" or \"null\"";
+            let remedy = "write type = \"file\", \"directory\", \"queue\", \"stdout\" or \"null\"";
             let Some(kind) = fields.require("type", kind, remedy) else {
                 continue;
             };
@@ -51,6 +54,7 @@ impl Tables<'_> {
                 Kind::Directory => self.directory_sink(&mut fields, &name.value),
                 Kind::Stdout => Some(SinkConnector::Stdout),
                 Kind::Null => Some(SinkConnector::Null),
+                Kind::Queue => self.queue_sink(&mut fields, queues),
             };
             fields.finish();
             if let (Some(connector), Some(inputs)) = (connector, inputs) {

@@ -7,7 +7,9 @@ use crate::config::connectors::one_form;
 use crate::config::fields::{Fields, Located};
 use crate::config::graph::{Node, NodeKind};
 use crate::config::tables::Tables;
-use crate::types::pipeline::{FileSourceOptions, RecordFormat, SourceConnector, SourceOptions};
+use crate::types::pipeline::{
+    FileSourceOptions, QueueOptions, RecordFormat, SourceConnector, SourceOptions,
+};
 
 /// The greatest number of partitions of a source: each is a job with a thread of its own.
 pub(super) const SOURCE_PARTITIONS_MAX: usize = 256;
@@ -24,12 +26,14 @@ enum Kind {
     File,
     Directory,
     Generator,
+    Queue,
 }
 
 impl Tables<'_> {
     pub(in crate::config) fn sources(
         &mut self,
         fields: &mut Fields<'_>,
+        queues: &BTreeMap<String, QueueOptions>,
     ) -> BTreeMap<String, SourceOptions> {
         let mut sources = BTreeMap::new();
         for (name, mut fields) in fields.named_tables("sources", "source") {
@@ -43,14 +47,15 @@ impl Tables<'_> {
                 inputs: Some(Vec::new()),
                 outputs: Some(vec![name.clone()]),
             });
-            let later = ["queue", "table", "kafka", "service_log"];
+            let later = ["table", "kafka", "service_log"];
             let kinds = [
                 ("file", Kind::File),
                 ("directory", Kind::Directory),
+                ("queue", Kind::Queue),
                 ("generator", Kind::Generator),
             ];
             let kind = fields.choice("type", &kinds, &later);
-            let remedy = "write type = \"file\", \"directory\" or \"generator\"";
+            let remedy = "write type = \"file\", \"directory\", \"queue\" or \"generator\"";
             // The fields of an unknown connector can't be judged.
             let Some(kind) = fields.require("type", kind, remedy) else {
                 continue;
@@ -59,6 +64,7 @@ impl Tables<'_> {
                 Kind::File => self.file_source(&mut fields),
                 Kind::Directory => self.directory_source(&mut fields),
                 Kind::Generator => self.generator(&mut fields),
+                Kind::Queue => self.queue_source(&mut fields, queues),
             };
             fields.later("event_time", "remove it, and let a map give event times");
             fields.finish();

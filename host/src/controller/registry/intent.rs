@@ -36,6 +36,17 @@ pub struct SinkIntent {
     pub identity: String,
     /// The file that it appends to, absolute; `None` for one without a file.
     pub path: Option<String>,
+    /// The queue that it appends to; `None` for one to something else.
+    pub queue: Option<String>,
+}
+
+/// How a component encodes the values of a state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateEncoding {
+    /// Another one means that older values are misread.
+    pub version: u32,
+    /// What the values are, for those who show them: "json".
+    pub format: String,
 }
 
 /// A computation that is about to run.
@@ -49,8 +60,8 @@ pub struct ComputationIntent {
     pub parameters: String,
     /// Inputs of the pipeline that it reads, sorted.
     pub inputs: Vec<String>,
-    /// Versions of its states by name.
-    pub states: BTreeMap<String, u32>,
+    /// Its states by name.
+    pub states: BTreeMap<String, StateEncoding>,
     /// The clocks of its timer streams by name.
     pub timers: BTreeMap<String, TimeDomain>,
     /// How many partitions it has; 0 for a map.

@@ -32,7 +32,7 @@ use refusal::refuse_taken_sinks;
 use rows::{LAYOUTS, PipelineRows, Rows, node_key, pipeline_key};
 use run::{RunRow, has_come_to_its_end};
 
-pub use intent::{ComputationIntent, Intent, SinkIntent, SourceIntent};
+pub use intent::{ComputationIntent, Intent, SinkIntent, SourceIntent, StateEncoding};
 pub use refusal::RegistryError;
 pub use run::RunInProgress;
 

@@ -11,7 +11,7 @@ use crate::storage::{Storage, StorageError};
 pub enum RegistryError {
     /// A state's encoding changed; there is no migration yet.
     #[error(
-        "pipeline {pipeline} would misread its states:\n{}\ngo back to the component with the old version, or start afresh in another data directory",
+        "pipeline {pipeline} would misread its states:\n{}\n--accept-change does not convert them; go back to the component with the old version, or start afresh in another data directory",
         lines(changes)
     )]
     StateVersions {
@@ -65,8 +65,9 @@ pub(super) fn refuse_taken_sinks(
     pipeline: &str,
     intent: &Intent,
 ) -> Result<(), RegistryError> {
-    for (owner, theirs) in rows::sinks_of_all_pipelines(storage)? {
-        let is_same = |ours: &SinkIntent| ours.path.is_some() && ours.path == theirs.path;
+    for theirs in rows::sinks_of_all_pipelines(storage)? {
+        let (owner, path) = (theirs.pipeline, theirs.row.last.path);
+        let is_same = |ours: &SinkIntent| ours.path.is_some() && ours.path == path;
         if owner == pipeline {
             continue;
         }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::controller::registry::intent::SinkIntent;
+use crate::controller::registry::intent::{SinkIntent, StateEncoding};
 use crate::storage::{CATALOG_VALUE_BYTES_MAX, Storage, StorageError, StoredRow, keys};
 use crate::types::batch::{ComputationKind, TimeDomain};
 use crate::types::digest::Digest;
@@ -38,7 +38,7 @@ pub(in crate::controller) const LAYOUTS: &str = "layouts/";
 const SINK: &str = "sink/";
 
 /// A pipeline's rows by key, without those of its sources' partitions and of earlier layouts.
-pub(super) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(in crate::controller) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// What those rows say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -84,9 +84,9 @@ pub(in crate::controller) struct KnownComputation {
     pub(in crate::controller) inputs: Vec<String>,
     /// The clocks of its timer streams by name.
     pub(in crate::controller) timers: BTreeMap<String, TimeDomain>,
-    /// Versions by name of every state that it ever had. They have rows of their own.
+    /// Every state that it ever had, by name. They have rows of their own.
     #[serde(skip)]
-    pub(in crate::controller) states: BTreeMap<String, u32>,
+    pub(in crate::controller) states: BTreeMap<String, StateEncoding>,
 }
 
 impl KnownNodes {
@@ -110,7 +110,7 @@ impl<T> NodeRow<T> {
 
 impl PipelineRows {
     /// What the store remembers of a pipeline, and the rows that say so.
-    pub(super) fn read(
+    pub(in crate::controller) fn read(
         storage: &dyn Storage,
         pipeline: &str,
     ) -> Result<(PipelineRows, Rows), StorageError> {
@@ -141,8 +141,8 @@ impl PipelineRows {
             let of = rows.nodes.computations.get_mut(computation);
             let of = of
                 .ok_or_else(|| undecodable(pipeline, format!("state {name} has no computation")))?;
-            let version = decode(pipeline, &value)?;
-            of.last.states.insert(state.to_owned(), version);
+            let encoding = decode(pipeline, &value)?;
+            of.last.states.insert(state.to_owned(), encoding);
         }
         Ok((rows, found))
     }
@@ -158,9 +158,9 @@ impl PipelineRows {
         }
         for (name, row) in &self.nodes.computations {
             rows.extend(encode_document(&node_key(pipeline, COMPUTATION, name), row));
-            for (state, version) in &row.last.states {
+            for (state, encoding) in &row.last.states {
                 let key = node_key(pipeline, STATE, &format!("{name}/{state}"));
-                rows.insert(key, encode(version));
+                rows.insert(key, encode(encoding));
             }
         }
         for (name, row) in &self.nodes.sinks {
@@ -180,10 +180,35 @@ pub(super) fn difference(before: &Rows, after: &Rows) -> Vec<(Vec<u8>, Option<Ve
     written.chain(gone.map(|key| (key.clone(), None))).collect()
 }
 
-/// The sinks of all pipelines of the store, each with its pipeline's name.
-pub(super) fn sinks_of_all_pipelines(
+/// A source or sink of some pipeline of the store.
+#[derive(Debug)]
+pub(in crate::controller) struct NodeOfPipeline<T> {
+    /// The pipeline.
+    pub(in crate::controller) pipeline: String,
+    /// The source or sink.
+    pub(in crate::controller) name: String,
+    /// Its row.
+    pub(in crate::controller) row: NodeRow<T>,
+}
+
+/// The sinks that pipelines of the store have or had.
+pub(in crate::controller) fn sinks_of_all_pipelines(
     storage: &dyn Storage,
-) -> Result<Vec<(String, SinkIntent)>, StorageError> {
+) -> Result<Vec<NodeOfPipeline<SinkIntent>>, StorageError> {
+    nodes_of_all_pipelines(storage, SINK)
+}
+
+/// The sources that pipelines of the store have or had: their kinds.
+pub(in crate::controller) fn sources_of_all_pipelines(
+    storage: &dyn Storage,
+) -> Result<Vec<NodeOfPipeline<String>>, StorageError> {
+    nodes_of_all_pipelines(storage, SOURCE)
+}
+
+fn nodes_of_all_pipelines<T: DeserializeOwned>(
+    storage: &dyn Storage,
+    what: &str,
+) -> Result<Vec<NodeOfPipeline<T>>, StorageError> {
     let mut rows_of: BTreeMap<String, Vec<StoredRow>> = BTreeMap::new();
     for (key, value) in storage.scan_catalog(&[keys::CATALOG_PIPELINE])? {
         let name_and_rest = &key[1..];
@@ -191,21 +216,26 @@ pub(super) fn sinks_of_all_pipelines(
             continue;
         };
         let (owner, rest) = (&name_and_rest[..end], &name_and_rest[end + 1..]);
-        if let Some(name) = rest.strip_prefix(SINK.as_bytes()) {
+        if let Some(name) = rest.strip_prefix(what.as_bytes()) {
             let rows = rows_of.entry(text(owner)).or_default();
             rows.push((name.to_vec(), value));
         }
     }
-    let mut sinks = Vec::new();
-    for (owner, rows) in rows_of {
-        let of_owner: BTreeMap<String, NodeRow<SinkIntent>> = decode_documents(&owner, rows)?;
-        sinks.extend(of_owner.into_values().map(|row| (owner.clone(), row.last)));
+    let mut nodes = Vec::new();
+    for (pipeline, rows) in rows_of {
+        let of_pipeline: BTreeMap<String, NodeRow<T>> = decode_documents(&pipeline, rows)?;
+        let of_pipeline = of_pipeline.into_iter();
+        nodes.extend(of_pipeline.map(|(name, row)| NodeOfPipeline {
+            pipeline: pipeline.clone(),
+            name,
+            row,
+        }));
     }
-    Ok(sinks)
+    Ok(nodes)
 }
 
 /// The rows of earlier layouts, by transform.
-pub(super) fn read_layouts<T: DeserializeOwned>(
+pub(in crate::controller) fn read_layouts<T: DeserializeOwned>(
     storage: &dyn Storage,
     pipeline: &str,
 ) -> Result<BTreeMap<String, T>, StorageError> {
@@ -372,11 +402,18 @@ mod tests {
             parameters: "{}".to_owned(),
             inputs: vec!["in".to_owned()],
             timers: BTreeMap::from([("quiet".to_owned(), TimeDomain::EventTime)]),
-            states: BTreeMap::from([("totals".to_owned(), 2)]),
+            states: BTreeMap::from([(
+                "totals".to_owned(),
+                StateEncoding {
+                    version: 2,
+                    format: "json".to_owned(),
+                },
+            )]),
         };
         let sink = SinkIntent {
             identity: "x".repeat(5_000),
             path: None,
+            queue: None,
         };
         let source = NodeRow {
             removed_in: Some(3),
@@ -412,7 +449,7 @@ mod tests {
         long.extend([b'x'; PIECE_BYTES_MAX - 3]);
         let mut rest = vec![1];
         rest.extend(vec![b'x'; 5_000 - (PIECE_BYTES_MAX - 3)]);
-        rest.push(0);
+        rest.extend([0, 0]);
         let expected: Vec<(&[u8], Vec<u8>)> = vec![
             (
                 b"pa\0computation/c",
@@ -427,7 +464,7 @@ mod tests {
             (b"pa\0sink/out", long),
             (b"pa\0sink/out\0\0\0\0\x01", rest),
             (b"pa\0source/in", b"\x01\x01\x03\x05files".to_vec()),
-            (b"pa\0state/c/totals", b"\x01\x02".to_vec()),
+            (b"pa\0state/c/totals", b"\x01\x02\x04json".to_vec()),
             (b"pa\0stream/in", b"\x01\xc8\x01".to_vec()),
         ];
         let expected = expected.into_iter();

@@ -9,13 +9,20 @@ use crate::storage::memory::MemoryStorage;
 use crate::types::batch::{ComputationKind, TimeDomain};
 use crate::types::digest::Digest;
 
+fn encoding(version: u32) -> StateEncoding {
+    StateEncoding {
+        version,
+        format: "json".to_owned(),
+    }
+}
+
 pub(in crate::controller) fn intent(parameters: &str, source: &str, state_version: u32) -> Intent {
     let computation = ComputationIntent {
         kind: ComputationKind::Transform,
         digest: Digest::of(b"component"),
         parameters: parameters.to_owned(),
         inputs: vec!["departures".to_owned()],
-        states: BTreeMap::from([("totals".to_owned(), state_version)]),
+        states: BTreeMap::from([("totals".to_owned(), encoding(state_version))]),
         timers: BTreeMap::new(),
         partition_count: 1,
     };
@@ -143,6 +150,7 @@ fn with_sink(path: &str) -> Intent {
     let sink = SinkIntent {
         identity: format!("file {path} of statistics"),
         path: Some(path.to_owned()),
+        queue: None,
     };
     Intent {
         sinks: BTreeMap::from([("out".to_owned(), sink)]),
@@ -229,9 +237,9 @@ fn largest_intent() -> Intent {
         },
         states: match number {
             0 => (0..1_000)
-                .map(|state| (format!("{state:0>200}"), 1))
+                .map(|state| (format!("{state:0>200}"), encoding(1)))
                 .collect(),
-            _ => BTreeMap::from([("totals".to_owned(), 1)]),
+            _ => BTreeMap::from([("totals".to_owned(), encoding(1))]),
         },
         timers: match number {
             0 => (0..1_000)
@@ -254,6 +262,7 @@ fn largest_intent() -> Intent {
         SinkIntent {
             identity: format!("file {path} of {inputs}"),
             path: Some(path),
+            queue: None,
         }
     };
     let source = |name: &String| SourceIntent {
@@ -320,7 +329,7 @@ fn states_of_an_earlier_component_are_remembered_with_their_versions() {
     register(&storage, "a", &intent("{}", "file x", 1));
     let mut renamed = intent("{}", "file x", 1);
     let computation = renamed.computations.get_mut("delays").unwrap();
-    computation.states = BTreeMap::from([("worst".to_owned(), 7)]);
+    computation.states = BTreeMap::from([("worst".to_owned(), encoding(7))]);
     register(&storage, "a", &renamed);
     let refused = Registration::draft(&storage, "a", &intent("{}", "file x", 2));
     let text = refused.unwrap_err().to_string();

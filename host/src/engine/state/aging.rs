@@ -9,7 +9,7 @@
 //! batches and epochs, nor from which rows are still stored.
 
 use crate::types::batch::Timestamp;
-use crate::types::epoch::{EpochTime, StateAge, StateAges};
+use crate::types::epoch::{EpochTime, StateAge, StateAges, is_expired};
 
 /// The age of the states of one partition.
 #[derive(Debug, Clone, Default)]
@@ -128,11 +128,12 @@ impl StateAging {
         if self.latest_watermark == 0 {
             return false;
         }
-        let counted = match touched {
-            0 => self.first_watermark,
-            touched => touched,
-        };
-        counted.max(aging.since) <= aging.expired_up_to
+        is_expired(
+            touched,
+            self.first_watermark,
+            aging.since,
+            aging.expired_up_to,
+        )
     }
 
     /// Whether it has to be remembered that a key was touched then: of a key without value no longer than

@@ -76,6 +76,7 @@ impl Directory {
             position: self.position.as_deref(),
             marks: &marks,
             on_change,
+            queues: None,
         };
         self.source = Some(DirectorySource::open(&self.options, opening)?);
         Ok(())

@@ -14,7 +14,7 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Sn
 
 use crate::storage::embedded::lock::open_when_released;
 use crate::storage::embedded::mark::Mark;
-use crate::storage::{StorageError, codec, keys};
+use crate::storage::{StorageError, StoredRow, codec, keys};
 
 /// A key or value: shared, cheap to clone.
 pub(super) type RowBytes = fjall::Slice;
@@ -79,6 +79,14 @@ impl Bulk {
         let rows = (database.keyspace(KEYSPACE, KeyspaceCreateOptions::default))
             .map_err(|error| OpenError::Failed(failed("open its rows", error)))?;
         Ok(Bulk { database, rows })
+    }
+
+    /// Makes a store without rows in `dir`, where nothing is.
+    pub(super) fn make(dir: &Path, cache_bytes: u64) -> Result<Bulk, StorageError> {
+        Bulk::open(dir, cache_bytes).map_err(|error| match error {
+            OpenError::Failed(error) => error,
+            OpenError::TornJournal(source) => failed("make", source),
+        })
     }
 
     /// The store id, if there is one yet.
@@ -151,6 +159,42 @@ impl Bulk {
         batch.commit().map_err(|error| failed("write rows", error))
     }
 
+    /// The rows as they are now, for those who read them for long.
+    pub(super) fn snapshot(&self) -> BulkSnapshot {
+        BulkSnapshot {
+            snapshot: self.database.snapshot(),
+            rows: self.rows.clone(),
+        }
+    }
+
+    /// Writes the rows of a store that has none, keys rising, past the journal; durable when it returns.
+    /// Returns what `next` failed with, if it did.
+    pub(super) fn fill<E: From<StorageError>>(
+        &self,
+        mut next: impl FnMut() -> Result<Option<Vec<StoredRow>>, E>,
+    ) -> Result<(), E> {
+        let failed = |error| E::from(failed("take rows in", error));
+        let mut ingestion = self.rows.start_ingestion().map_err(failed)?;
+        while let Some(rows) = next()? {
+            for (key, value) in rows {
+                ingestion.write(key, value).map_err(failed)?;
+            }
+        }
+        ingestion.finish().map_err(failed)?;
+        Ok(self.sync()?)
+    }
+
+    /// Rewrites all tables without what was overwritten and removed.
+    pub(super) fn compact(&self) -> Result<(), StorageError> {
+        (self.rows.rotate_memtable_and_wait()).map_err(|error| failed("write a table", error))?;
+        (self.rows.major_compact()).map_err(|error| failed("compact its tables", error))
+    }
+
+    /// Bytes of tables and journals.
+    pub(super) fn size_bytes(&self) -> Result<u64, StorageError> {
+        (self.database.disk_space()).map_err(|error| failed("measure its size", error))
+    }
+
     /// Makes everything written so far durable.
     pub(super) fn sync(&self) -> Result<(), StorageError> {
         (self.database.persist(PersistMode::SyncData))
@@ -188,6 +232,28 @@ fn check_tables_are_files(dir: &Path) -> Result<(), StorageError> {
 /// The row that a mark goes into.
 pub(super) fn mark_row(mark: Mark) -> RowChange {
     (keys::decisions_mark().into(), Some(mark.encode().into()))
+}
+
+/// The rows as they were at one moment, whatever becomes of their store.
+pub(super) struct BulkSnapshot {
+    snapshot: Snapshot,
+    rows: Keyspace,
+}
+
+impl BulkSnapshot {
+    /// Rows from `start` on, in order.
+    pub(super) fn from(
+        &self,
+        start: &[u8],
+    ) -> impl Iterator<Item = Result<(RowBytes, RowBytes), StorageError>> + use<> {
+        (self.snapshot.range(&self.rows, start..))
+            .map(|row| row.into_inner().map_err(|error| failed("scan rows", error)))
+    }
+
+    /// About how many rows there are; those that were changed lately may count several times.
+    pub(super) fn approximate_len(&self) -> u64 {
+        self.rows.approximate_len() as u64
+    }
 }
 
 /// The rows as they were at one moment.

@@ -28,6 +28,7 @@ use crate::storage::embedded::positions::Positions;
 use crate::storage::embedded::queue::{Placement, QueueTrim, Submitted, Taken, Work};
 use crate::storage::embedded::queue_partitions::DecidedChunks;
 use crate::storage::embedded::sink_files::PlacedAppend;
+use crate::storage::embedded::snapshot::EmbeddedSnapshot;
 use crate::storage::embedded::{Sabotage, Shared};
 use crate::storage::{CommitAnswer, CommitOutcome, Refusal, StorageError, codec, judge, keys};
 use crate::types::epoch::Head;
@@ -125,6 +126,13 @@ impl Committer {
                 Work::Trim(trim) => {
                     self.commit(std::mem::take(&mut group))?;
                     self.trim(&trim)?;
+                }
+                Work::Snapshot(answer) => {
+                    self.commit(std::mem::take(&mut group))?;
+                    self.settle()?;
+                    let snapshot = EmbeddedSnapshot::take(&self.shared)?;
+                    // Who asked may have gone away.
+                    let _ = answer.send(snapshot);
                 }
             }
         }
@@ -511,9 +519,18 @@ fn proposal(submitted: &Submitted) -> Option<Proposal> {
 
 /// Keeps whoever waits for an answer waiting.
 enum Unanswered {
-    Epoch { _answer: CommitAnswer },
-    Settle { _answer: SyncSender<()> },
-    Trim { _trim: QueueTrim },
+    Epoch {
+        _answer: CommitAnswer,
+    },
+    Settle {
+        _answer: SyncSender<()>,
+    },
+    Snapshot {
+        _answer: SyncSender<EmbeddedSnapshot>,
+    },
+    Trim {
+        _trim: QueueTrim,
+    },
 }
 
 impl Unanswered {
@@ -527,6 +544,9 @@ impl Unanswered {
             },
             Work::Trim(trim) => Unanswered::Trim {
                 _trim: trim.clone(),
+            },
+            Work::Snapshot(answer) => Unanswered::Snapshot {
+                _answer: answer.clone(),
             },
         }
     }

@@ -247,6 +247,11 @@ impl Decisions {
         })
     }
 
+    /// Bytes of its files.
+    pub(super) fn size_bytes(&self) -> Result<u64, StorageError> {
+        (self.database.size_on_disk()).map_err(|error| failed("measure its size", error))
+    }
+
     /// Hands everything written so far to the operating system.
     pub(super) fn flush(&self) -> Result<(), StorageError> {
         let written = self.progress().written;

@@ -36,7 +36,7 @@ pub fn make_durable(directory: &Path) -> Result<(), StorageError> {
 /// # Errors
 ///
 /// When it can't be opened or synced.
-pub(super) fn sync(directory: &Path) -> Result<(), StorageError> {
+pub fn sync(directory: &Path) -> Result<(), StorageError> {
     (File::open(directory).and_then(|opened| opened.sync_all())).map_err(|source| {
         StorageError::File {
             action: "sync",

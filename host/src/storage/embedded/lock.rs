@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::storage::StorageError;
 
 /// Name of the lock file in the data directory.
-const FILE_NAME: &str = "lock";
+pub(super) const FILE_NAME: &str = "lock";
 
 /// Most bytes of a lock file that are read to name its holder.
 const HOLDER_BYTES_MAX: u64 = 256;

@@ -19,6 +19,7 @@ mod decisions;
 pub mod directories;
 mod faults;
 mod finishing;
+mod format;
 mod journal;
 mod lock;
 mod mark;
@@ -29,10 +30,12 @@ mod queue;
 mod queue_partitions;
 mod reads;
 mod recovery;
+pub mod restore;
 mod run;
 mod sink_checks;
 mod sink_files;
 mod sink_handle;
+mod snapshot;
 mod withheld;
 
 #[cfg(test)]
@@ -61,7 +64,7 @@ use crate::storage::leases::{self, Counter};
 use crate::storage::scan::ScanLimit;
 use crate::storage::{
     CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, EpochName, QueueListener, Storage,
-    StorageError, StoredRow, check_catalog_change, codec, timer_codec,
+    StorageError, StoreSize, StoreSnapshot, StoredRow, check_catalog_change, codec, timer_codec,
 };
 use crate::types::epoch::{EpochCommit, Head};
 use crate::types::ids::{EpochId, PartitionId, SinkFileId};
@@ -77,6 +80,7 @@ use overlay::Overlay;
 use queue::{Queue, QueueTrim, Submitted, Work};
 use run::Run;
 pub use sink_checks::check_new_sink_file;
+pub use sink_files::SinkFileLength;
 use sink_files::SinkFiles;
 
 /// Exit code of a process whose storage met a failed write or sync.
@@ -198,13 +202,13 @@ enum Sabotage {
     ChunksTrimmedBeforeBounds,
 }
 
-/// A partition that can't go on.
+/// Why a partition can't go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Damage {
+pub struct Damage {
     /// The first epoch that can't be trusted.
-    epoch: EpochId,
+    pub epoch: EpochId,
     /// What was found.
-    finding: String,
+    pub finding: String,
 }
 
 /// Storage in a local directory. Dropping it applies what is decided, ends the committer and
@@ -249,14 +253,26 @@ impl EmbeddedStorage {
     ///
     /// # Errors
     ///
+    /// [`StorageError::NewerDirectory`] when a newer release made it, and nothing in it is touched;
     /// [`StorageError::InUse`] when another process has it; [`StorageError::MissingStore`] or
     /// [`StorageError::MixedStores`] when its halves do not belong together;
-    /// [`StorageError::DecisionsLost`] when decisions are gone; [`StorageError::Unreadable`] when a
-    /// store fails. Damaged partitions are no error here: each is logged at level error with its
+    /// [`StorageError::DecisionsLost`] when decisions are gone; [`StorageError::RestoreUnfinished`] when a
+    /// backup is not wholly in it; [`StorageError::Unreadable`] when a store fails. Damaged partitions are no error here: each is logged at level error with its
     /// epoch, the others run, and whatever touches it is answered with [`StorageError::Damaged`].
     pub fn open(dir: &Path, options: EmbeddedOptions) -> Result<EmbeddedStorage, StorageError> {
+        format::check(dir)?;
         directories::make_durable(dir)?;
         let lock = DirectoryLock::take(dir)?;
+        restore::refuse_unfinished(dir)?;
+        EmbeddedStorage::open_locked(dir, lock, options)
+    }
+
+    fn open_locked(
+        dir: &Path,
+        lock: DirectoryLock,
+        options: EmbeddedOptions,
+    ) -> Result<EmbeddedStorage, StorageError> {
+        format::settle(dir, &options.faults)?;
         let shared = read_or_refuse(dir, || Shared::open(dir, options))?;
         let committer = Committer::new(Arc::clone(&shared));
         let committer = std::thread::Builder::new()
@@ -276,7 +292,32 @@ impl EmbeddedStorage {
 
     /// Whether `dir` holds storage, whole or not, so that opening it would make nothing new.
     pub fn exists_in(dir: &Path) -> bool {
-        pair::exists_in(dir)
+        pair::exists_in(dir) || restore::is_unfinished(dir)
+    }
+
+    /// All files that synchronous sinks ever wrote, with what is on the disk of each.
+    pub fn sink_file_lengths(&self) -> Vec<SinkFileLength> {
+        self.shared.sink_files().lengths()
+    }
+
+    /// Cuts a file back to what is committed of it, if it is longer, and syncs it. Returns by how many bytes.
+    ///
+    /// # Errors
+    ///
+    /// When the file can't be opened, cut or synced, or another process writes to it.
+    pub fn cut_sink_file(&self, file: SinkFileId) -> Result<u64, StorageError> {
+        self.shared.sink_files().cut(file)
+    }
+
+    /// Rewrites the bulk rows without what was overwritten and removed. Commits wait for none of it, but
+    /// share the disk.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    pub fn compact(&self) -> Result<(), StorageError> {
+        self.settle()?;
+        self.shared.bulk.compact()
     }
 
     /// What [`Storage::open_sink_file`] would refuse about `path`; nothing is made or changed.
@@ -302,8 +343,7 @@ impl EmbeddedStorage {
     }
 
     /// The partitions that can't go on, and why. The others run.
-    #[cfg(test)]
-    fn damaged(&self) -> Vec<(PartitionId, Damage)> {
+    pub fn damaged(&self) -> Vec<(PartitionId, Damage)> {
         let damaged = self
             .shared
             .damaged
@@ -630,5 +670,22 @@ impl Storage for EmbeddedStorage {
         let (answer, settled) = mpsc::sync_channel(1);
         self.shared.queue.push(vec![Work::Settle(answer)]);
         settled.recv().map_err(|_| StorageError::Stopped)
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn StoreSnapshot>, StorageError> {
+        // What lags behind is brought to its place first, so that commits wait for little of it.
+        self.settle()?;
+        let (answer, snapshot) = mpsc::sync_channel(1);
+        self.shared.queue.push(vec![Work::Snapshot(answer)]);
+        let snapshot = snapshot.recv().map_err(|_| StorageError::Stopped)?;
+        Ok(Box::new(snapshot))
+    }
+
+    fn size(&self) -> Result<StoreSize, StorageError> {
+        self.shared.check_running()?;
+        Ok(StoreSize {
+            catalog_bytes: self.shared.decisions.size_bytes()?,
+            bulk_bytes: self.shared.bulk.size_bytes()?,
+        })
     }
 }

@@ -19,8 +19,8 @@ use crate::storage::embedded::faults::{FaultPoints, pass};
 use crate::storage::embedded::journal;
 use crate::storage::{StorageError, codec, keys};
 
-const DECISIONS: &str = "decisions";
-const BULK: &str = "bulk";
+pub(super) const DECISIONS: &str = "decisions";
+pub(super) const BULK: &str = "bulk";
 /// What a store in the making is called.
 const UNFINISHED: &str = "new";
 /// The file that says that whatever is called so is of our making.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::storage::embedded::run::Run;
+use crate::storage::embedded::snapshot::EmbeddedSnapshot;
 use crate::storage::entry::{AppendPlaces, EntryDraft};
 use crate::storage::{CommitAnswer, EpochName, StorageError};
 use crate::types::epoch::{Head, SinkAppend};
@@ -45,6 +46,8 @@ pub(super) enum Work {
     Epoch(Box<Submitted>),
     /// Apply and sync everything, then answer.
     Settle(SyncSender<()>),
+    /// Do the same, then take a snapshot.
+    Snapshot(SyncSender<EmbeddedSnapshot>),
     /// Let rows of a queue's partition go, then answer.
     Trim(QueueTrim),
 }
@@ -62,7 +65,7 @@ impl Work {
     fn size_bytes(&self) -> usize {
         match self {
             Work::Epoch(submitted) => submitted.entry.bytes().len(),
-            Work::Settle(_) | Work::Trim(_) => 0,
+            Work::Settle(_) | Work::Snapshot(_) | Work::Trim(_) => 0,
         }
     }
 }

@@ -63,6 +63,19 @@ pub(super) struct SinkFile {
     pub(super) is_finished: bool,
 }
 
+/// How long a sink's file is and has to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SinkFileLength {
+    /// The file's number.
+    pub file: SinkFileId,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// How many of its bytes are committed.
+    pub committed_bytes: u64,
+    /// How many it has; `None` when there is no such file.
+    pub found_bytes: Option<u64>,
+}
+
 /// A decided append on its way into its file.
 #[derive(Debug)]
 pub(super) struct PlacedAppend {
@@ -385,6 +398,33 @@ impl SinkFiles {
         };
         let location = [[kind].as_slice(), text.as_bytes()].concat();
         Ok((keys::sink_file(id), codec::encode_plain(&location)))
+    }
+
+    /// All files, with what is on the disk of each.
+    pub(super) fn lengths(&self) -> Vec<SinkFileLength> {
+        let length = |(id, file): (&SinkFileId, &SinkFile)| SinkFileLength {
+            file: *id,
+            path: file.path.clone(),
+            committed_bytes: file.written_len,
+            found_bytes: (std::fs::metadata(&file.path).ok())
+                .filter(std::fs::Metadata::is_file)
+                .map(|found| found.len()),
+        };
+        self.files.iter().map(length).collect()
+    }
+
+    /// Cuts a file back to what is committed of it. Returns by how many bytes.
+    pub(super) fn cut(&mut self, id: SinkFileId) -> Result<u64, StorageError> {
+        self.reach(id)?;
+        let Some(file) = self.files.get(&id) else {
+            return Ok(0);
+        };
+        let cut = (file.handle.as_ref()).map_or(Ok(0), |handle| handle.cut(file.written_len));
+        cut.map_err(|source| StorageError::File {
+            action: "cut",
+            path: file.path.clone(),
+            source,
+        })
     }
 
     /// Takes a new file in, empty.

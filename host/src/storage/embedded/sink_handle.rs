@@ -94,6 +94,16 @@ impl SinkHandle {
         self.file.write_all_at(bytes, offset)
     }
 
+    /// Cuts the file to `len` bytes if it has more, and syncs it. Returns how many went.
+    pub(super) fn cut(&self, len: u64) -> std::io::Result<u64> {
+        let excess = self.len()?.saturating_sub(len);
+        if excess > 0 {
+            self.file.set_len(len)?;
+            self.file.sync_all()?;
+        }
+        Ok(excess)
+    }
+
     /// Makes what was written durable.
     pub(super) fn sync_data(&self) -> std::io::Result<()> {
         self.file.sync_data()

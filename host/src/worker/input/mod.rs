@@ -33,7 +33,7 @@ pub enum InputItems {
 pub enum ItemLocation {
     /// Records of a source.
     Records {
-        /// The source, and which file of several.
+        /// The source, and which file or partition of several.
         source: String,
         /// Which of its records: "lines 3 to 7".
         records: String,

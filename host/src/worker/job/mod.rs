@@ -344,10 +344,10 @@ impl Job {
     }
 
     /// Whether positions have moved though there was no item: by watermark steps of lanes that change
-    /// nothing for the job. Their writers would wait for ever.
+    /// nothing for the job, as their writers would wait for ever; or by the beginning of a source.
     fn has_moved_without_items(&self) -> bool {
         match &self.input {
-            JobInput::Source(_) => false,
+            JobInput::Source(source) => source.owes_beginning(),
             JobInput::Lanes(lanes) => lanes.has_moved(),
         }
     }
