@@ -7,6 +7,8 @@
 
 pub mod file;
 pub mod generator;
+#[cfg(test)]
+mod golden_tests;
 pub mod parked;
 pub mod queue;
 

@@ -117,6 +117,12 @@ impl MemoryStorage {
         (self.lock().sink_files.get(&file)).map(|sink| sink.bytes.clone())
     }
 
+    /// Puts a row there as it is.
+    #[cfg(test)]
+    pub(in crate::storage) fn insert_row(&self, key: &[u8], value: &[u8]) {
+        self.lock().rows.insert(key.to_vec(), value.to_vec());
+    }
+
     /// The process dies and another one opens the same storage. The plan does not come along, nor do those who
     /// listen.
     pub fn crash_and_reopen(self, tail: UnsyncedTail) -> MemoryStorage {
