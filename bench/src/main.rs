@@ -8,6 +8,7 @@ mod cost;
 mod events;
 mod figures;
 mod growth;
+mod latency;
 mod program;
 mod soak;
 mod workload;
@@ -47,6 +48,8 @@ enum Verb {
     Growth(GrowthArguments),
     /// Let the engine run for long over many keys, kill it, and see what it takes to go on.
     Soak(SoakArguments),
+    /// Push rows through queues and see how long they take.
+    Latency(LatencyArguments),
 }
 
 /// What to measure.
@@ -113,6 +116,20 @@ pub(crate) struct SoakArguments {
     pub(crate) folder: PathBuf,
 }
 
+/// How long rows take.
+#[derive(Debug, Args)]
+pub(crate) struct LatencyArguments {
+    /// Seconds for each load.
+    #[arg(long, default_value_t = 15)]
+    pub(crate) seconds: u64,
+    /// The folder of the built components.
+    #[arg(long)]
+    pub(crate) components: PathBuf,
+    /// Where everything goes.
+    #[arg(long)]
+    pub(crate) folder: PathBuf,
+}
+
 fn main() -> ExitCode {
     let outcome = match &Cli::parse().verb {
         Verb::Generate {
@@ -123,6 +140,7 @@ fn main() -> ExitCode {
         Verb::Run(arguments) => contest::run(arguments),
         Verb::Growth(arguments) => growth::run(arguments),
         Verb::Soak(arguments) => soak::run(arguments),
+        Verb::Latency(arguments) => latency::run(arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,11 +16,12 @@ use tidelock::types::batch::{
 use tidelock::types::digest::Digest;
 use tidelock::types::pipeline::{
     CallLimits, ComputationLines, ComputationOptions, EpochLimits, FileSourceOptions, Grants,
-    InstancePolicy, LaneLimits, Pipeline, RecordFormat, SinkConnector, SinkOptions,
-    SourceConnector, SourceOptions, StateTtl,
+    InstancePolicy, LaneLimits, Pipeline, QueueSourceOptions, QueueStart, RecordFormat,
+    SinkConnector, SinkOptions, SourceConnector, SourceOptions, StateTtl,
 };
 
 use crate::graph::{Computation, Graph};
+use crate::queues::{QUEUE_SOURCE, SINK_PARTITIONS};
 
 /// The name under which the pipeline is registered.
 const NAME: &str = "simulated";
@@ -31,6 +32,11 @@ pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
         let name = graph.source_name(source);
         let (partitions, parallel) = graph.source_partitions[source];
         let connector = |partition| {
+            if source == QUEUE_SOURCE {
+                let index = u32::try_from(partition).expect("there are few");
+                let options = QueueSourceOptions::new(&name, index, false, QueueStart::Start);
+                return SourceConnector::Queue(options);
+            }
             SourceConnector::File(FileSourceOptions {
                 path: PathBuf::from(format!("{name}p{partition}")),
                 written_path: format!("{name}p{partition}"),
@@ -50,7 +56,6 @@ pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
     let computations = graph.computations.iter();
     let sinks = graph.sinks.iter().enumerate();
     Pipeline {
-        queues: BTreeMap::new(),
         name: NAME.to_owned(),
         file: PathBuf::from("tidelock.toml"),
         components: BTreeMap::new(),
@@ -58,11 +63,18 @@ pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
         computations: computations
             .map(|computation| (computation.name.clone(), options(graph, computation)))
             .collect(),
+        queues: BTreeMap::new(),
         sinks: sinks
             .map(|(sink, taken)| {
                 let options = SinkOptions {
-                    connector: SinkConnector::File {
-                        path: PathBuf::from("/sinks").join(graph.sink_name(sink)),
+                    connector: match graph.is_queue_sink(sink) {
+                        true => SinkConnector::Queue {
+                            queue: graph.sink_name(sink),
+                            partitions: SINK_PARTITIONS,
+                        },
+                        false => SinkConnector::File {
+                            path: PathBuf::from("/sinks").join(graph.sink_name(sink)),
+                        },
                     },
                     inputs: graph.stream_names(taken),
                     line: 1,
@@ -148,9 +160,9 @@ pub(crate) fn intent(graph: &Graph, pipeline: &Pipeline) -> Intent {
         sinks: (pipeline.sinks.keys())
             .map(|name| {
                 let intent = SinkIntent {
-                    queue: None,
                     identity: name.clone(),
                     path: Some(name.clone()),
+                    queue: None,
                 };
                 (name.clone(), intent)
             })

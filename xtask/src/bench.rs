@@ -15,14 +15,16 @@ use crate::workspace::Workspace;
 /// The measurements that are no contest.
 const GROWTH: &str = "w1-growth";
 const SOAK: &str = "soak";
+const LATENCY: &str = "latency";
 
 /// What to measure.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
     /// w1: map and transform over 100,000 keys; w3: a map alone [default: both]. w1-growth: w1 with a
     /// quarter of the records and with all, to see what grows with their number. soak: updates of 5 million
-    /// keys for half an hour, to see that memory and disk stay where they are, then a kill and a restart.
-    #[arg(value_parser = ["w1", "w3", GROWTH, SOAK])]
+    /// keys for half an hour, to see that memory and disk stay where they are, then a kill and a restart. latency:
+    /// rows through queues, at a tenth and at half of what goes through.
+    #[arg(value_parser = ["w1", "w3", GROWTH, SOAK, LATENCY])]
     workloads: Vec<String>,
     /// Lines of the input, about 110 bytes each [default: 4,000,000; of w1-growth 10,000,000].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
@@ -74,6 +76,9 @@ pub(crate) fn run(
     if is_named(GROWTH) {
         measure(workspace, arguments, &["growth"])?;
     }
+    if is_named(LATENCY) {
+        command::run(&mut program(workspace, &["latency"]))?;
+    }
     match is_named(SOAK) {
         true => soak(workspace, arguments),
         false => Ok(()),
@@ -83,6 +88,9 @@ pub(crate) fn run(
 /// Calls the measuring program for a soak.
 fn soak(workspace: &Workspace, arguments: &BenchArguments) -> Result<()> {
     let mut bench = program(workspace, &["soak"]);
+    bench
+        .arg("--tidelock")
+        .arg(workspace.target.join("release/tidelock"));
     bench.args(["--minutes", &arguments.minutes.to_string()]);
     bench.args(["--partitions", &arguments.partitions.to_string()]);
     command::run(&mut bench)
@@ -95,7 +103,6 @@ fn program(workspace: &Workspace, verb: &[&str]) -> Command {
     let mut bench = Command::new(release.join("tidelock-bench"));
     bench.args(verb);
     for (name, path) in [
-        ("--tidelock", release.join("tidelock")),
         (
             "--components",
             target.join("components").join(TARGET).join(PROFILE),
@@ -119,6 +126,7 @@ fn measure(workspace: &Workspace, arguments: &BenchArguments, verb: &[&str]) -> 
     }
     bench.args(["--partitions", &arguments.partitions.to_string()]);
     for (name, path) in [
+        ("--tidelock", release.join("tidelock")),
         ("--plain", release.join("keyed-sum-plain")),
         ("--native", release.join("keyed-sum-native")),
     ] {

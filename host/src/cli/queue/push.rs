@@ -22,6 +22,9 @@ use crate::controller::queues::registry::find_queue;
 /// The longest line that is pushed, in bytes.
 const LINE_BYTES_MAX: usize = 64 << 20;
 
+/// The greatest number of rows that one commit may be told to bring.
+const BATCH_ROWS_MAX: u64 = 1_000_000;
+
 /// How much of the input is read at a time, in bytes.
 const INPUT_BUFFER_BYTES: usize = 256 << 10;
 
@@ -54,6 +57,10 @@ pub struct PushArguments {
     /// The number of the first row; each further one has the next. Records say their numbers themselves.
     #[arg(long, value_name = "NUMBER", requires = "producer_id")]
     pub seq_no_start: Option<u64>,
+    /// How many rows one commit brings at most.
+    #[arg(long, value_name = "ROWS", default_value_t = IntakeLimits::default().rows as u64,
+        value_parser = clap::value_parser!(u64).range(1..=BATCH_ROWS_MAX))]
+    pub max_batch_rows: u64,
 }
 
 /// What was pushed, for `-o json`.
@@ -75,7 +82,12 @@ struct PushDocument<'a> {
 pub(super) fn push(context: &QueueContext<'_>, arguments: &PushArguments) -> anyhow::Result<()> {
     refuse_misplaced_options(arguments)?;
     let queue = find_queue(&*context.storage, &arguments.queue)?;
-    let intake = Intake::open(&*context.storage, &queue, IntakeLimits::default())?;
+    let limits = IntakeLimits {
+        rows: arguments.max_batch_rows as usize,
+        ..IntakeLimits::default()
+    };
+    let intake = Intake::open(&*context.storage, &queue, limits)?;
+    tracing::debug!(queue = arguments.queue, "queue opened");
     let mut pusher = Pusher {
         context,
         arguments,

@@ -334,7 +334,10 @@ impl<'a> Intake<'a> {
             return Ok(());
         };
         match ticket.wait()? {
-            CommitOutcome::Committed(_) => self.counts.pushed += rows,
+            CommitOutcome::Committed(head) => {
+                self.counts.pushed += rows;
+                tracing::debug!(epoch = %head.epoch, rows, "rows pushed");
+            }
             CommitOutcome::Refused(refusal) => return Err(IntakeError::Refused(refusal)),
             CommitOutcome::Unknown => return Err(IntakeError::OutcomeUnknown { rows }),
         }

@@ -183,7 +183,7 @@ impl GeneratorSource {
         written(write!(
             payload,
             "{{\"partition\":{partition},\"sequence\":{number},\"key\":\"key-{key}\",\
-             \"number\":{value},\"event_time\":{event_time}"
+             \"amount\":{value},\"event_time\":{event_time}"
         ));
         // Behind the closing brace nothing follows.
         let size_bytes = payload.len() - start + 1;

@@ -89,7 +89,7 @@ fn the_first_records_are_the_same_for_ever() {
         .iter()
         .enumerate()
         .map(|(at, (key, number, time))| format!(
-            r#"{{"partition":0,"sequence":{at},"key":"{key}","number":{number},"event_time":{time},"padding":"{padding}"}}"#
+            r#"{{"partition":0,"sequence":{at},"key":"{key}","amount":{number},"event_time":{time},"padding":"{padding}"}}"#
         ))
         .collect::<Vec<_>>()
     );
@@ -151,7 +151,7 @@ fn a_payload_says_what_the_columns_say_and_is_as_long_as_is_asked() {
             records.keys.get(at)
         );
         assert_eq!(json["event_time"], records.event_times[at]);
-        assert!(json["number"].as_u64().unwrap() < NUMBERS);
+        assert!(json["amount"].as_u64().unwrap() < NUMBERS);
     }
     // What is longer than that stays as it is.
     let short = with(|options| options.records.payload_bytes = 10);
