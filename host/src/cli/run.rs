@@ -345,6 +345,7 @@ fn summarise(
         .values()
         .filter_map(|sink| match &sink.connector {
             SinkConnector::File { path } => Some(path.as_path()),
+            SinkConnector::Directory(options) => Some(options.path.as_path()),
             SinkConnector::Stdout | SinkConnector::Null | SinkConnector::Queue { .. } => None,
         })
         .collect();

@@ -224,15 +224,15 @@ fn kinds_of_partitions() -> Vec<Kind<'static>> {
             "source_mark",
             "the source mark a.csv of partition p7",
             of_epoch.row(keys::source_mark(PARTITION, "a.csv")),
-            b"done",
-            plain("the source mark a.csv of partition p7"),
+            &vec![commit.source_marks[0].clone()],
+            stored(|storage| rows::read_source_marks(storage, PARTITION)),
         ),
         kind(
             "sink_progress",
             "the sink progress alerts of partition p7",
             of_epoch.row(keys::sink_progress(PARTITION, "alerts")),
-            b"2",
-            plain("the sink progress alerts of partition p7"),
+            &vec![("alerts", b"2")],
+            stored(|storage| rows::read_sink_progress(storage, PARTITION)),
         ),
     ]
 }

@@ -37,6 +37,8 @@
 //! 13. MUST trim a queue's partition all or not at all, durably, whoever reads or writes it meanwhile.
 //! 14. MUST call those who listen for rows of queues after the rows can be read, and after every epoch
 //!     that brought some.
+//! 15. MUST give a file that an epoch has finished its final name ([`final_name`]), with all its rows, never over
+//!     another file and never before the epoch is decided; after that it keeps nothing of the file.
 //!
 //! `contract.rs` is the suite that every implementation passes.
 
@@ -78,6 +80,16 @@ pub const CATALOG_KEY_BYTES_MAX: usize = 1_024;
 
 /// About how many bytes of rows a scan of keys holds at a time, in bytes.
 const KEY_SCAN_BYTES: usize = 1 << 20;
+
+/// What the names of files end with that are still written and will be finished.
+pub const PART_SUFFIX: &str = ".part";
+
+/// The name that a file gets once it is finished: its own without [`PART_SUFFIX`]. `None` for one that has no
+/// other name, which can't be finished.
+pub fn final_name(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_str()?.strip_suffix(PART_SUFFIX)?;
+    (!name.is_empty()).then(|| path.with_file_name(name))
+}
 
 /// Told that queues have new rows. It must return soon and must not call the storage.
 pub type QueueListener = Arc<dyn Fn() + Send + Sync>;
@@ -196,13 +208,15 @@ pub trait Storage: Send + Sync {
     /// When the store fails.
     fn commit_catalog(&self, change: &CatalogChange) -> Result<CatalogOutcome, StorageError>;
 
-    /// Takes a file under the committer's care, or finds it again. Only epochs append to it.
+    /// Takes a file under the committer's care, or finds it again. Only epochs append to it. One whose name
+    /// ends in [`PART_SUFFIX`] may be finished by an epoch (rule 15).
     ///
     /// # Errors
     ///
     /// [`StorageError::SinkFile`] when the file is no regular one, is another sink's by another name,
     /// or does not end where the store committed to: somebody else wrote to it, cut it, or it was
-    /// there before the store. [`StorageError::SinkFileInUse`] when another process writes to it.
+    /// there before the store, or if what it is to be called when it is finished is there.
+    /// [`StorageError::SinkFileInUse`] when another process writes to it.
     fn open_sink_file(&self, path: &Path) -> Result<SinkFileId, StorageError>;
 
     /// Lets the rows of a queue's partition below offset `before` go, or all of them when it is beyond the end.

@@ -336,6 +336,12 @@ impl FileSource {
         self.window.is_exhausted() || self.end_seen == Some(self.window.offset())
     }
 
+    /// How long the content of a file is that is not packed and was read to its end.
+    pub(super) fn plain_end(&self) -> Option<u64> {
+        let is_plain = self.window.content().compression().is_none();
+        is_plain.then(|| self.window.offset())
+    }
+
     /// The position behind the last record.
     fn file_position(&self) -> FilePosition {
         FilePosition {

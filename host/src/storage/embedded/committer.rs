@@ -23,6 +23,7 @@ use std::time::Duration;
 use crate::storage::embedded::bulk::{RowBytes, RowChange, mark_row};
 use crate::storage::embedded::decisions::{Decision, Proposal};
 use crate::storage::embedded::faults::pass;
+use crate::storage::embedded::finishing::finish_files;
 use crate::storage::embedded::positions::Positions;
 use crate::storage::embedded::queue::{Placement, QueueTrim, Submitted, Taken, Work};
 use crate::storage::embedded::queue_partitions::DecidedChunks;
@@ -41,6 +42,8 @@ pub(super) struct Pending {
     pub(super) head: Head,
     /// The files whose lengths it moves on.
     pub(super) files: Vec<SinkFileId>,
+    /// Those that get no more rows.
+    pub(super) finished: Vec<SinkFileId>,
 }
 
 /// The committer's own state.
@@ -150,7 +153,8 @@ impl Committer {
             group = self.stage(group)?;
             group = self.decide(group)?;
         }
-        if self.pending_bytes >= self.shared.options.apply_bytes {
+        // Somebody waits for finished files.
+        if self.finishes_files() || self.pending_bytes >= self.shared.options.apply_bytes {
             self.apply()?;
         }
         if self.unwritten_bytes >= self.shared.options.sink_bytes {
@@ -314,6 +318,9 @@ impl Committer {
                     sink_files.set_decided_len(append.file, end);
                 }
             }
+            for file in &submitted.finished_files {
+                self.shared.sink_files().close(*file);
+            }
             runs.push((partition, submitted.run));
             heads.push((partition, head));
             self.pending_bytes += submitted.entry.bytes().len() + submitted.timer_row_bytes;
@@ -326,6 +333,7 @@ impl Committer {
                 partition,
                 head,
                 files,
+                finished: submitted.finished_files,
             });
             partitions.insert(partition);
             answers.push((submitted.answer, head));
@@ -367,7 +375,25 @@ impl Committer {
     fn apply(&mut self) -> Result<(), StorageError> {
         self.write_sink_bytes()?;
         self.pending_bytes = 0;
-        apply(&self.shared, &mut self.pending)
+        let finishes = self.finishes_files();
+        if finishes && self.shared.is_sabotaged(Sabotage::FilesFinishedBeforeRows) {
+            let finished = self.pending.iter().flat_map(|decided| &decided.finished);
+            finished.for_each(|file| self.shared.sink_files().set_finished(*file));
+            finish_files(&self.shared)?;
+        }
+        apply(&self.shared, &mut self.pending)?;
+        if finishes {
+            pass(&self.shared.faults, "finish: sync the rows")?;
+            self.shared.bulk.sync()?;
+            finish_files(&self.shared)?;
+        }
+        Ok(())
+    }
+
+    /// Whether decided epochs that are not applied say of files that nothing more comes.
+    fn finishes_files(&self) -> bool {
+        let mut pending = self.pending.iter();
+        pending.any(|decided| !decided.finished.is_empty())
     }
 
     /// Lets rows of a queue's partition go. What can't be planned changes nothing and is told to who asked.
@@ -395,19 +421,25 @@ impl Committer {
 }
 
 /// Brings decided epochs to their place, whose sink bytes are in their files, synced: rows, applied
-/// heads, file lengths and the removal of the entries in one batch.
+/// heads, file lengths and the removal of the entries in one batch. Files that get no more rows are then to be finished.
 pub(super) fn apply(shared: &Shared, pending: &mut Vec<Pending>) -> Result<(), StorageError> {
     if pending.is_empty() {
         return Ok(());
     }
     let mut files = BTreeSet::new();
+    let mut finished = BTreeSet::new();
     let mut heads: HashMap<PartitionId, Head> = HashMap::new();
     let mut changes: Vec<RowChange> = Vec::new();
     let mut removals: Vec<RowChange> = Vec::with_capacity(pending.len());
     for decided in pending.drain(..) {
         files.extend(decided.files);
+        finished.extend(decided.finished);
         heads.insert(decided.partition, decided.head);
         removals.push((decided.entry_key.into(), None));
+    }
+    files.extend(&finished);
+    for file in &finished {
+        shared.sink_files().set_finished(*file);
     }
     if !files.is_empty() {
         let lengths = shared.sink_files().length_rows(&files);

@@ -18,6 +18,7 @@ mod committer;
 mod decisions;
 pub mod directories;
 mod faults;
+mod finishing;
 mod format;
 mod journal;
 mod lock;
@@ -37,6 +38,8 @@ mod sink_handle;
 mod snapshot;
 mod withheld;
 
+#[cfg(test)]
+mod crash_files;
 #[cfg(test)]
 mod crash_queues;
 #[cfg(test)]
@@ -203,6 +206,7 @@ enum Sabotage {
     EntriesNotStaged,
     EntriesRemovedBeforeRows,
     AppendWithoutOffset,
+    FilesFinishedBeforeRows,
     QueueRowsBeforeDecision,
     QueueRowsAtTheEnd,
     ChunksTrimmedBeforeBounds,
@@ -517,6 +521,15 @@ impl Shared {
                 });
             }
         }
+        if let Some(file) =
+            (commit.finished_files.iter()).find(|file| !self.sink_files().may_finish(**file))
+        {
+            return Err(StorageError::Unstorable {
+                partition: commit.partition,
+                epoch: commit.epoch,
+                finding: format!("sink file {file} can't be finished"),
+            });
+        }
         let entry = EntryDraft::new(&commit);
         let (ticket, answer) = CommitTicket::new();
         let (_, key_bytes, value_bytes) = timer_codec::size_of_rows(&commit.timers);
@@ -525,6 +538,7 @@ impl Shared {
             epoch: EpochName::of(&commit),
             entry,
             appends: std::mem::take(&mut commit.appends),
+            finished_files: std::mem::take(&mut commit.finished_files),
             queue_appends: std::mem::take(&mut commit.queue_appends),
             timer_row_bytes: key_bytes + value_bytes,
             run: Arc::new(Run::of_commit(commit)),

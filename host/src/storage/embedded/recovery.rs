@@ -17,6 +17,7 @@ use crate::storage::embedded::bulk::{RowChange, prefix_range};
 use crate::storage::embedded::committer::{Pending, apply, place_appends, write_appends};
 use crate::storage::embedded::decisions::read_head;
 use crate::storage::embedded::faults::pass;
+use crate::storage::embedded::finishing::{finish_files, remove_stray_lengths};
 use crate::storage::embedded::mark::Mark;
 use crate::storage::embedded::queue_partitions::DecidedChunks;
 use crate::storage::embedded::run::Run;
@@ -86,7 +87,9 @@ pub(super) fn recover(shared: &Shared) -> Result<(), StorageError> {
         shared.set_decided_head(partition, head);
     }
     shared.set_damaged(damaged);
-    Ok(())
+    // Their catalog rows go, which the mark has to be right for.
+    finish_files(shared)?;
+    remove_stray_lengths(shared)
 }
 
 fn read_heads(shared: &Shared) -> Result<BTreeMap<PartitionId, Head>, StorageError> {
@@ -376,6 +379,7 @@ fn apply_chains(shared: &Shared, chains: &Chains) -> Result<(), StorageError> {
             // Partitions are applied one after another, so chunks come in no order: each has its place.
             let mut chunks = DecidedChunks::default();
             let appends = std::mem::take(&mut entry.commit.queue_appends);
+            let finished = std::mem::take(&mut entry.commit.finished_files);
             chunks.add(appends, entry.head.queues.iter().map(|span| span.place));
             let mut runs = chunks.into_runs(shared)?;
             runs.push((*partition, Arc::new(Run::of_commit(entry.commit))));
@@ -389,6 +393,7 @@ fn apply_chains(shared: &Shared, chains: &Chains) -> Result<(), StorageError> {
                 partition: *partition,
                 head: link.head,
                 files: link.appends.iter().map(|(file, ..)| *file).collect(),
+                finished,
             });
             if size_bytes >= shared.options.apply_bytes {
                 apply(shared, &mut pending)?;
