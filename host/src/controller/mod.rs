@@ -28,6 +28,7 @@ pub mod sources;
 pub mod wiring;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::clock::Clock;
@@ -228,10 +229,12 @@ fn sink_intent(pipeline: &Pipeline, options: &SinkOptions) -> SinkIntent {
     match &options.connector {
         SinkConnector::File { path } => {
             // As it stands to the pipeline file, so that a moved folder is no change.
-            let folder = pipeline
-                .file
-                .parent()
-                .and_then(|folder| folder.canonicalize().ok());
+            let folder = match pipeline.file.parent() {
+                // A file that is named without a folder.
+                Some(folder) if folder.as_os_str().is_empty() => Some(Path::new(".")),
+                folder => folder,
+            };
+            let folder = folder.and_then(|folder| folder.canonicalize().ok());
             let shown = folder.and_then(|folder| path.strip_prefix(folder).ok());
             let shown = shown.unwrap_or(path).display();
             SinkIntent {
