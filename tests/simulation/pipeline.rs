@@ -14,7 +14,7 @@ use tidelock::types::batch::{
 use tidelock::types::digest::Digest;
 use tidelock::types::pipeline::{
     CallLimits, ComputationLines, ComputationOptions, EpochLimits, FileSourceOptions, Grants,
-    InstancePolicy, LaneLimits, Pipeline, RecordFormat, SinkConnector, SinkOptions,
+    InstancePolicy, LaneLimits, MemoryLimits, Pipeline, RecordFormat, SinkConnector, SinkOptions,
     SourceConnector, SourceOptions, StateTtl,
 };
 
@@ -70,6 +70,7 @@ pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
             .collect(),
         epoch: EpochLimits::default(),
         lanes: LaneLimits::default(),
+        memory: MemoryLimits::default(),
         warnings: Vec::new(),
     }
 }

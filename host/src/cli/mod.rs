@@ -13,6 +13,7 @@ pub mod job_notes;
 pub mod moves;
 pub mod progress;
 pub mod run;
+pub mod state;
 pub mod store;
 pub mod task_view;
 
@@ -52,6 +53,9 @@ pub enum Command {
     Graph(graph::GraphArguments),
     /// Show what a component exports and imports, and what each import means.
     Inspect(inspect::InspectArguments),
+    /// Look into the states that a data directory keeps.
+    #[command(subcommand)]
+    State(state::StateCommand),
     /// Back up, restore, check, compact or measure what a data directory holds.
     #[command(subcommand)]
     Store(store::StoreCommand),
@@ -114,6 +118,7 @@ pub fn main(open_storage: &OpenStorage) -> ExitCode {
         Command::Inspect(arguments) => {
             inspect::inspect(arguments, cli.output).map(|()| Outcome::Done)
         }
+        Command::State(command) => state::run(command, cli.output, &logs),
         Command::Store(command) => store::run(command, cli.output, &logs),
     };
     match outcome {

@@ -15,7 +15,8 @@ use crate::config::report::Report;
 use crate::types::batch::ComputationKind;
 use crate::types::pipeline::{
     CallLimits, ClockGrant, ComponentReference, ComputationLines, ComputationOptions,
-    DirectoryGrant, EpochLimits, Grants, InstancePolicy, LaneLimits, Pipeline, RandomGrant,
+    DirectoryGrant, EpochLimits, Grants, InstancePolicy, LaneLimits, MemoryLimits, Pipeline,
+    RandomGrant,
 };
 
 /// The longest parameters of a computation, as JSON text, in bytes: they are kept with the pipeline's
@@ -33,6 +34,8 @@ const DELAYS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(36
 
 /// How many bytes may be told to wait between jobs.
 const LANE_BYTES: RangeInclusive<u64> = 1..=1 << 40;
+/// What a job may keep of states.
+const STATE_CACHE_BYTES: RangeInclusive<u64> = 1 << 10..=64 << 30;
 
 /// The most that an epoch, a batch or the effects of a call may be told to hold, in bytes.
 const BYTES_MAX: u64 = 1 << 30;
@@ -74,6 +77,8 @@ impl Tables<'_> {
         let epoch = epoch.map_or_else(EpochLimits::default, |table| self.epoch(table));
         let lanes = fields.table("lanes");
         let lanes = lanes.map_or_else(LaneLimits::default, lane_limits);
+        let memory = fields.table("limits");
+        let memory = memory.map_or_else(MemoryLimits::default, memory_limits);
         fields.later("queues", "remove it and write to a file sink");
         fields.finish();
         self.graph.check(self.report);
@@ -87,6 +92,7 @@ impl Tables<'_> {
             sinks,
             epoch,
             lanes,
+            memory,
             warnings: Vec::new(),
         })
     }
@@ -491,6 +497,15 @@ fn lane_limits(mut fields: Fields<'_>) -> LaneLimits {
     LaneLimits {
         max_bytes: max_bytes.map_or(defaults.max_bytes, |bytes| bytes.value),
         channel_bytes: channel_bytes.map_or(defaults.channel_bytes, |bytes| bytes.value),
+    }
+}
+
+fn memory_limits(mut fields: Fields<'_>) -> MemoryLimits {
+    fields.what = "limits".to_owned();
+    let state_cache = fields.size("state_cache", STATE_CACHE_BYTES);
+    fields.finish();
+    MemoryLimits {
+        state_cache_bytes: state_cache.map(|bytes| bytes.value as usize),
     }
 }
 
