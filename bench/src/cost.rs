@@ -96,7 +96,7 @@ fn written_by_children() -> Option<u64> {
 }
 
 /// The number behind a name that begins a line.
-fn field(text: &str, name: &str) -> Option<u64> {
+pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with(name))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }

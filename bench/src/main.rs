@@ -8,7 +8,9 @@ mod cost;
 mod events;
 mod figures;
 mod growth;
+mod latency;
 mod program;
+mod soak;
 mod workload;
 
 use std::path::PathBuf;
@@ -44,6 +46,10 @@ enum Verb {
     Run(ContestArguments),
     /// Let the engine run a quarter of an input and all of it in turns, and see what grows.
     Growth(GrowthArguments),
+    /// Let the engine run for long over many keys, kill it, and see what it takes to go on.
+    Soak(SoakArguments),
+    /// Push rows through queues and see how long they take.
+    Latency(LatencyArguments),
 }
 
 /// What to measure.
@@ -81,6 +87,49 @@ pub(crate) struct GrowthArguments {
     pub(crate) programs: Programs,
 }
 
+/// How long, and over what.
+#[derive(Debug, Args)]
+pub(crate) struct SoakArguments {
+    /// Minutes.
+    #[arg(long, default_value_t = 30)]
+    pub(crate) minutes: u64,
+    /// The size of the key space.
+    #[arg(long, default_value_t = 5_000_000)]
+    pub(crate) keys: u64,
+    /// Exponent of the distribution over keys; 0: all alike.
+    #[arg(long, default_value_t = 0.0)]
+    pub(crate) skew: f64,
+    /// Records a second; as many as the engine takes where nothing is said.
+    #[arg(long)]
+    pub(crate) rate: Option<u64>,
+    /// Partitions of the transform.
+    #[arg(long, default_value_t = 2)]
+    pub(crate) partitions: u32,
+    /// The host.
+    #[arg(long)]
+    pub(crate) tidelock: PathBuf,
+    /// The folder of the built components.
+    #[arg(long)]
+    pub(crate) components: PathBuf,
+    /// Where everything goes.
+    #[arg(long)]
+    pub(crate) folder: PathBuf,
+}
+
+/// How long rows take.
+#[derive(Debug, Args)]
+pub(crate) struct LatencyArguments {
+    /// Seconds for each load.
+    #[arg(long, default_value_t = 15)]
+    pub(crate) seconds: u64,
+    /// The folder of the built components.
+    #[arg(long)]
+    pub(crate) components: PathBuf,
+    /// Where everything goes.
+    #[arg(long)]
+    pub(crate) folder: PathBuf,
+}
+
 fn main() -> ExitCode {
     let outcome = match &Cli::parse().verb {
         Verb::Generate {
@@ -90,6 +139,8 @@ fn main() -> ExitCode {
         } => events::generate(path, *records, *users),
         Verb::Run(arguments) => contest::run(arguments),
         Verb::Growth(arguments) => growth::run(arguments),
+        Verb::Soak(arguments) => soak::run(arguments),
+        Verb::Latency(arguments) => latency::run(arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,6 +1,6 @@
 //! How fast the embedded storage commits: one partition, every record changes one 100-byte state,
-//! keys uniform over 100,000. Prints records per second and the time from submitting an epoch to its
-//! answer.
+//! keys uniform over 100,000, or appends a row of that size to a partition of a queue, or both. Prints records per
+//! second and the time from submitting an epoch to its answer.
 //!
 //! `cargo bench -p tidelock --bench commit`; numbers behind `--` replace the bytes at which decided
 //! epochs are applied.
@@ -14,10 +14,20 @@ use tidelock::storage::{CommitOutcome, Storage as _, leases};
 use tidelock::types::epoch::{EpochCommit, StateChanges};
 use tidelock::types::ids::{EpochId, PartitionId};
 use tidelock::types::lease::Lease;
+use tidelock::types::queue::{QueueAppend, QueueRows};
 
 const KEYS: u64 = 100_000;
 const VALUE_BYTES: usize = 100;
 const RECORDS: u64 = 1_200_000;
+const QUEUE: PartitionId = PartitionId(1_000);
+
+/// What a record does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    State,
+    QueueRow,
+    Both,
+}
 
 fn main() {
     let marks: Vec<usize> = std::env::args()
@@ -28,18 +38,20 @@ fn main() {
         false => marks,
     };
     println!(
-        "records/epoch  in flight  apply at bytes   records/s  p50 ms  p99 ms  max ms  bytes/record  RSS MB"
+        "effect    records/epoch  in flight  apply at bytes   records/s  p50 ms  p99 ms  max ms  bytes/record  RSS MB"
     );
     for apply_bytes in marks {
-        for records in [600, 4_000] {
-            for in_flight in [1, 2] {
-                measure(records, in_flight, apply_bytes);
+        for effect in [Effect::State, Effect::QueueRow, Effect::Both] {
+            for records in [600, 4_000] {
+                for in_flight in [1, 2] {
+                    measure(effect, records, in_flight, apply_bytes);
+                }
             }
         }
     }
 }
 
-fn measure(records: u64, in_flight: usize, apply_bytes: usize) {
+fn measure(effect: Effect, records: u64, in_flight: usize, apply_bytes: usize) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let options = EmbeddedOptions {
         apply_bytes,
@@ -49,7 +61,7 @@ fn measure(records: u64, in_flight: usize, apply_bytes: usize) {
     let lease = leases::grant(&storage, PartitionId(1)).expect("a lease");
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let epochs: Vec<EpochCommit> = (1..=RECORDS / records)
-        .map(|epoch| make_epoch(lease, epoch, records, &mut random))
+        .map(|epoch| make_epoch(effect, lease, epoch, records, &mut random))
         .collect();
     let mut latencies = Vec::with_capacity(epochs.len());
     let mut waiting = VecDeque::new();
@@ -71,8 +83,9 @@ fn measure(records: u64, in_flight: usize, apply_bytes: usize) {
     latencies.sort_by(f64::total_cmp);
     let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
     println!(
-        "{records:>13} {in_flight:>10} {apply_bytes:>15} {:>11.0} {:>7.2} {:>7.2} {:>7.2} {:>14.2} \
+        "{:<9} {records:>13} {in_flight:>10} {apply_bytes:>15} {:>11.0} {:>7.2} {:>7.2} {:>7.2} {:>14.2} \
          {:>13.0} {:>7}",
+        format!("{effect:?}"),
         RECORDS as f64 / elapsed,
         at(0.5),
         at(0.99),
@@ -92,7 +105,43 @@ fn wait((submitted, ticket): (Instant, tidelock::storage::CommitTicket)) -> f64 
     submitted.elapsed().as_secs_f64() * 1_000.0
 }
 
-fn make_epoch(lease: Lease, epoch: u64, records: u64, random: &mut Random) -> EpochCommit {
+fn make_epoch(
+    effect: Effect,
+    lease: Lease,
+    epoch: u64,
+    records: u64,
+    random: &mut Random,
+) -> EpochCommit {
+    let mut commit = EpochCommit {
+        source_position: Some(epoch.to_le_bytes().to_vec()),
+        ..EpochCommit::empty(&lease, EpochId(epoch))
+    };
+    if effect != Effect::QueueRow {
+        commit.states.push(make_states(records, random));
+    }
+    if effect != Effect::State {
+        commit.queue_appends.push(make_rows(records, random));
+    }
+    commit
+}
+
+fn make_value(random: &mut Random) -> Vec<u8> {
+    (0..VALUE_BYTES).map(|_| random.next() as u8).collect()
+}
+
+fn make_rows(records: u64, random: &mut Random) -> QueueAppend {
+    let mut rows = QueueRows::default();
+    for _ in 0..records {
+        let key = format!("key-{:08}", random.next() % KEYS);
+        rows.push(key.as_bytes(), 1, &make_value(random));
+    }
+    QueueAppend {
+        queue: QUEUE,
+        rows: rows.into(),
+    }
+}
+
+fn make_states(records: u64, random: &mut Random) -> StateChanges {
     let mut keys: Vec<u64> = (0..records).map(|_| random.next() % KEYS).collect();
     let mut seen = std::collections::HashSet::new();
     keys.retain(|key| seen.insert(*key));
@@ -102,15 +151,10 @@ fn make_epoch(lease: Lease, epoch: u64, records: u64, random: &mut Random) -> Ep
         ..StateChanges::default()
     };
     for key in keys {
-        let value: Vec<u8> = (0..VALUE_BYTES).map(|_| random.next() as u8).collect();
         delays.keys.push(format!("key-{key:08}").as_bytes());
-        delays.values.push(&value);
+        delays.values.push(&make_value(random));
     }
-    EpochCommit {
-        source_position: Some(epoch.to_le_bytes().to_vec()),
-        states: vec![delays],
-        ..EpochCommit::empty(&lease, EpochId(epoch))
-    }
+    delays
 }
 
 /// An xorshift generator: the same epochs in every run.

@@ -1,5 +1,5 @@
-//! The host with a commit that is broken on purpose: the positive control of the kill test. Rows
-//! of file sinks are written before the epoch is decided and not by it, so a kill in between
+//! The host with a commit that is broken on purpose: the positive control of the kill tests. Rows
+//! of file sinks and of queues are written before the epoch is decided and not by it, so a kill in between
 //! leaves rows that the next run writes again.
 
 use std::collections::BTreeMap;
@@ -9,14 +9,16 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
+use tidelock::storage::leases::{self, Counter};
 use tidelock::storage::scan::ScanLimit;
 use tidelock::storage::{
-    CatalogChange, CatalogOutcome, CommitTicket, Storage, StorageError, StoreSize, StoreSnapshot,
-    StoredRow,
+    CatalogChange, CatalogOutcome, CommitTicket, QueueListener, Storage, StorageError, StoreSize,
+    StoreSnapshot, StoredRow,
 };
 use tidelock::types::epoch::{EpochCommit, Head};
-use tidelock::types::ids::{PartitionId, SinkFileId};
+use tidelock::types::ids::{EpochId, PartitionId, SinkFileId};
 use tidelock::types::lease::Lease;
+use tidelock::types::queue::QueueAppend;
 
 fn main() -> ExitCode {
     tidelock::cli::main(&|directory| {
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
         Ok(Arc::new(BrokenStorage {
             honest,
             files: Mutex::default(),
+            carrier: Mutex::default(),
         }))
     })
 }
@@ -32,6 +35,31 @@ fn main() -> ExitCode {
 struct BrokenStorage {
     honest: Arc<dyn Storage>,
     files: Mutex<BTreeMap<SinkFileId, File>>,
+    /// The lease under which rows of queues are committed by themselves, and the epoch that comes next.
+    carrier: Mutex<Option<(Lease, EpochId)>>,
+}
+
+impl BrokenStorage {
+    /// Commits rows of queues as an epoch of a partition that has nothing to do with them.
+    fn commit_apart(&self, appends: Vec<QueueAppend>) {
+        let mut carrier = self
+            .carrier
+            .lock()
+            .expect("no thread panics with the carrier");
+        let (lease, epoch) = carrier.get_or_insert_with(|| {
+            let number = leases::allocate(&*self.honest, Counter::Partitions, 1);
+            let partition = PartitionId(number.expect("the store is sound"));
+            let lease = leases::grant(&*self.honest, partition);
+            (lease.expect("the store is sound"), EpochId(1))
+        });
+        let commit = EpochCommit {
+            queue_appends: appends,
+            ..EpochCommit::empty(lease, *epoch)
+        };
+        *epoch = epoch.next();
+        let outcome = self.honest.commit_epoch(*lease, commit);
+        outcome.expect("the store is sound");
+    }
 }
 
 impl Storage for BrokenStorage {
@@ -40,6 +68,10 @@ impl Storage for BrokenStorage {
         for append in commit.appends.drain(..) {
             let file = files.get_mut(&append.file).expect("the file was opened");
             file.write_all(&append.bytes).expect("the disk has room");
+        }
+        let appends = std::mem::take(&mut commit.queue_appends);
+        if !appends.is_empty() {
+            self.commit_apart(appends);
         }
         self.honest.submit_epoch(lease, commit)
     }
@@ -89,6 +121,18 @@ impl Storage for BrokenStorage {
 
     fn commit_catalog(&self, change: &CatalogChange) -> Result<CatalogOutcome, StorageError> {
         self.honest.commit_catalog(change)
+    }
+
+    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError> {
+        self.honest.trim_queue(queue, before)
+    }
+
+    fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError> {
+        self.honest.remove_queue(queue)
+    }
+
+    fn on_queue_append(&self, listener: QueueListener) {
+        self.honest.on_queue_append(listener);
     }
 
     fn settle(&self) -> Result<(), StorageError> {

@@ -326,6 +326,7 @@ const SEVEN: EpochLimits = EpochLimits {
     max_bytes_per_batch: 1 << 20,
     max_rows_per_epoch: 7,
     max_bytes_per_epoch: 1 << 20,
+    max_duration: Duration::MAX,
 };
 
 /// What the transform stands at after each epoch of an undisturbed run, before the first one too.

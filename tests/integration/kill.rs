@@ -313,7 +313,7 @@ inputs = ["notices"]
 }
 
 /// A seed of the environment's, or a fixed one: the same kills after the same lines.
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     std::env::var("TIDELOCK_TEST_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok())
@@ -321,10 +321,10 @@ fn seed() -> u64 {
 }
 
 /// A small generator of numbers (SplitMix64), enough to choose where to kill.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -13,6 +13,12 @@ mod example;
 mod flights;
 // What an epoch is, and each fault that one can meet.
 mod epochs;
+// The same of a job between two queues.
+mod queue_epochs;
+// Kills between what is pushed into a queue and what a pipeline makes of it.
+mod queue_kills;
+// Queues at the command line and in pipelines, as a person uses them.
+mod queues;
 // A pipeline's graph, printed and drawn.
 mod graph;
 // What lanes leave in a data directory.
@@ -51,3 +57,5 @@ mod hourly_delays;
 mod flights_weather;
 // What a run shows of its jobs.
 mod watching;
+// When an epoch ends, and what makes no difference to it.
+mod cadence;

@@ -9,7 +9,7 @@
 //! - **Lineage**: what goes back to records of one source in order, through the same computations and
 //!   under the same keys, comes in that order wherever it goes (R4).
 //! - **Sinks**: a file holds the rows of each job that feeds it without gap, repetition or
-//!   reordering.
+//!   reordering, and so does a queue, key by key.
 //! - **Order**: see [`crate::order`].
 //! - **Merge**: see [`crate::merge`].
 //! - **Watermarks**: see [`crate::replay`] and [`crate::watermarks`].
@@ -250,6 +250,10 @@ impl Evidence<'_> {
     fn compare_sinks(&self, models: &[ShapeModel<'_>]) -> Vec<Finding> {
         let mut findings = Vec::new();
         for sink in 0..self.graph.sinks.len() {
+            if self.graph.is_queue_sink(sink) {
+                findings.extend(self.compare_queue(sink, models));
+                continue;
+            }
             let rows = models.iter().flat_map(|model| &model.rows);
             let given: Vec<Sequence<'_>> = rows
                 .filter(|((_, of), _)| *of == sink)

@@ -3,6 +3,8 @@
 //! files: sources in memory, and components compiled once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tidelock::controller::change::Change;
 use tidelock::controller::graph::{JobHead, JobShape};
@@ -11,8 +13,10 @@ use tidelock::controller::registry::{Registration, RegistryError};
 use tidelock::controller::repartition::MoveLimits;
 use tidelock::controller::retiring::{RetiringWriter, RetiringWriters};
 use tidelock::controller::wiring::{NodePlaces, Wiring};
+use tidelock::sink::Sink;
 use tidelock::sink::file::FileSink;
-use tidelock::source::Source as _;
+use tidelock::sink::queue::QueueSink;
+use tidelock::source::Source;
 use tidelock::storage::{Storage, StorageError, leases, rows};
 use tidelock::types::batch::Description;
 use tidelock::types::ids::{PartitionId, SinkFileId, StreamId};
@@ -29,6 +33,7 @@ use crate::guests::Guests;
 use crate::layouts::Layouts;
 use crate::mutation::Mutation;
 use crate::pipeline;
+use crate::queues::{self, FedSource, QUEUE_SOURCE};
 use crate::random::Random;
 use crate::record_source::{RecordSource, SourceLength, SourcePart};
 use crate::storage::SimulatedStorage;
@@ -228,7 +233,7 @@ impl Deployment {
     ) -> Result<SinkFileId, StorageError> {
         match &self.pipeline.sinks[name].connector {
             SinkConnector::File { path } => storage.open_sink_file(path),
-            SinkConnector::Stdout => unreachable!("every simulated sink is a file"),
+            other => unreachable!("{other:?} has no file"),
         }
     }
 
@@ -241,9 +246,10 @@ impl Deployment {
         &self,
         place: JobPlace,
         parts: &Parts<'_>,
-        storage: &dyn Storage,
+        shared: &Arc<SimulatedStorage>,
         random: &mut Random,
     ) -> Result<JobPlan, StorageError> {
+        let storage: &dyn Storage = &**shared;
         let wiring = self.wiring();
         let head = parts.graph.shapes[place.shape].head;
         let shape = shape_of(&wiring, &parts.graph.head_name(head));
@@ -275,7 +281,16 @@ impl Deployment {
                 let partition = index as usize;
                 let part = SourcePart { source, partition };
                 let length = parts.sources[&part].clone();
-                let opened = RecordSource::open(part, position.as_deref(), length, random.fork());
+                let (position, forked) = (position.as_deref(), random.fork());
+                let opened: Box<dyn Source> = match source == QUEUE_SOURCE {
+                    true => {
+                        let storage: Arc<dyn Storage> = Arc::<SimulatedStorage>::clone(shared);
+                        let graph = parts.graph;
+                        let fed = FedSource::open(graph, part, position, &storage, length, forked);
+                        Box::new(fed?)
+                    }
+                    false => Box::new(RecordSource::open(part, position, length, forked)),
+                };
                 let (count, parallel) = parts.graph.source_partitions[source];
                 let plan = SourcePlan {
                     described: shape.head.name().to_owned(),
@@ -285,7 +300,7 @@ impl Deployment {
                         write_time: opened.write_time(),
                         index: partition,
                     }),
-                    source: Box::new(opened),
+                    source: opened,
                     watermarks: parts.graph.watermarks[source],
                     reads_on: false,
                 };
@@ -296,10 +311,20 @@ impl Deployment {
         let maps = shape.maps.iter();
         let mut sinks = Vec::new();
         for name in wiring.sinks_fed(shape) {
+            let (sink, target): (Box<dyn Sink>, _) = match &self.pipeline.sinks[name].connector {
+                SinkConnector::Queue { queue, partitions } => (
+                    Box::new(QueueSink::new(*partitions)),
+                    SinkTarget::Queue(queues::partitions(storage, queue)),
+                ),
+                _ => (
+                    Box::new(FileSink::new()),
+                    SinkTarget::File(self.sink_file(name, storage)?),
+                ),
+            };
             sinks.push(SinkPlan {
                 name: name.to_owned(),
-                sink: Box::new(FileSink::new()),
-                target: SinkTarget::File(self.sink_file(name, storage)?),
+                sink,
+                target,
             });
         }
         let mut plan = JobPlan {
@@ -395,5 +420,6 @@ fn limits(random: &mut Random) -> EpochLimits {
         max_bytes_per_batch: bytes(random),
         max_rows_per_epoch: random.within(1..=30),
         max_bytes_per_epoch: bytes(random),
+        max_duration: Duration::from_millis(random.within(1..=200) as u64),
     }
 }

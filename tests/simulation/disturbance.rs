@@ -13,6 +13,7 @@ use crate::deployment::JobPlace;
 use crate::faults::Fault;
 use crate::graph::Head;
 use crate::history::Decided;
+use crate::queues;
 use crate::record_source::SourcePart;
 use crate::storage::SimulatedStorage;
 use crate::worker::SimulatedWorker;
@@ -71,6 +72,7 @@ impl World<'_> {
         let source = self.sources.values().nth(at);
         if source.is_some_and(|source| source.grow(records)) {
             self.storage.count(Fault::SourceGrew);
+            queues::feed(&self.graph, &self.storage, &self.sources);
         }
     }
 
@@ -80,6 +82,7 @@ impl World<'_> {
         for source in self.sources.values() {
             source.grow(self.random.within(0..=80) as u64);
         }
+        queues::feed(&self.graph, &self.storage, &self.sources);
         let head = |at: &usize| self.graph.shapes[self.places[*at].shape].head;
         let in_force = |at: &usize| {
             let JobPlace { shape, partition } = self.places[*at];

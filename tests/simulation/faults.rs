@@ -8,8 +8,12 @@ use std::sync::{Arc, Mutex};
 
 use tidelock::storage::memory::{CommitFault, FaultPlan};
 use tidelock::types::epoch::EpochRecord;
+use tidelock::types::ids::PartitionId;
 
 use crate::random::Random;
+
+/// The partition whose epochs put records into queues: it belongs to no job, and nothing goes wrong with it.
+pub(crate) const FEEDER: PartitionId = PartitionId(u64::MAX);
 
 /// A kind of fault that a run makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -157,7 +161,10 @@ pub(crate) fn plan(
     drawn: DrawnFault,
     is_starting: Arc<AtomicBool>,
 ) -> FaultPlan {
-    Box::new(move |_| {
+    Box::new(move |commit| {
+        if commit.partition == FEEDER {
+            return CommitFault::None;
+        }
         let of = match is_starting.load(Ordering::Relaxed) {
             true => 999,
             false => 99,

@@ -10,6 +10,7 @@ use guest_behaviours::trace::{self, Parameters};
 use tidelock::types::batch::Timestamp;
 use tidelock::types::pipeline::{UnreadPartitions, WatermarkOptions};
 
+use crate::queues::QUEUE_SOURCE;
 use crate::random::Random;
 use crate::record_source::SourcePart;
 use crate::time_options::{TransformTime, watermarks};
@@ -144,9 +145,14 @@ impl Graph {
             sinks.push(some_streams(random, (sources, &streams), 3));
         }
         let source_partitions: Vec<_> = (0..sources)
-            .map(|_| {
+            .map(|source| {
                 let partitions = random.within(1..=3);
-                (partitions, random.within(1..=partitions))
+                let parallel = random.within(1..=partitions);
+                // The partitions of a queue are read all at once.
+                match source == QUEUE_SOURCE {
+                    true => (partitions, partitions),
+                    false => (partitions, parallel),
+                }
             })
             .collect();
         Graph {
@@ -174,6 +180,11 @@ impl Graph {
         sinks
             .filter(move |(_, taken)| taken.contains(&stream))
             .map(|(at, _)| at)
+    }
+
+    /// Whether a sink writes a queue: no witness does.
+    pub(crate) fn is_queue_sink(&self, sink: usize) -> bool {
+        sink >= self.shapes.len() && sink % 2 == 1
     }
 
     /// What a computation is told.

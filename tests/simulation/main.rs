@@ -22,6 +22,7 @@ mod model;
 mod mutation;
 mod order;
 mod pipeline;
+mod queues;
 mod random;
 mod record_source;
 mod replay;

@@ -37,6 +37,12 @@ pub(crate) enum Mutation {
     TrimBeforeCovered,
     /// Rows of an epoch that was not decided stay in the sink and go out with the next one.
     RowsOfUndecidedEpoch,
+    /// Rows of a queue are there though their epoch was not decided.
+    QueueRowsOfUndecidedEpoch,
+    /// The last row that an epoch appends to a queue is lost.
+    QueueRowLost,
+    /// The position in a queue stands one row before the last one that was taken.
+    QueuePositionOneShort,
     /// Alignment timestamps are the times of records and epochs, though they fall.
     ClampDropped,
     /// The greatest alignment timestamp is no part of the commit.
@@ -111,7 +117,7 @@ pub(crate) enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub(crate) const ALL: [Mutation; 44] = [
+    pub(crate) const ALL: [Mutation; 47] = [
         Mutation::FrontierNotCommitted,
         Mutation::FrontierOneShort,
         Mutation::SourcePositionNotCommitted,
@@ -121,6 +127,9 @@ impl Mutation {
         Mutation::StaleEpochAccepted,
         Mutation::TrimBeforeCovered,
         Mutation::RowsOfUndecidedEpoch,
+        Mutation::QueueRowsOfUndecidedEpoch,
+        Mutation::QueueRowLost,
+        Mutation::QueuePositionOneShort,
         Mutation::ClampDropped,
         Mutation::AlignmentNotCommitted,
         Mutation::CreationTimeInherited,
@@ -183,7 +192,9 @@ impl Mutation {
             | Mutation::HeldTimerFires
             | Mutation::StepForgotten
             | Mutation::StepBegunAgain => Checker::Timers,
-            Mutation::RowsOfUndecidedEpoch => Checker::Sinks,
+            Mutation::RowsOfUndecidedEpoch
+            | Mutation::QueueRowsOfUndecidedEpoch
+            | Mutation::QueueRowLost => Checker::Sinks,
             Mutation::ClampDropped
             | Mutation::AlignmentNotCommitted
             | Mutation::CreationTimeInherited => Checker::Order,

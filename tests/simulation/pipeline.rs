@@ -7,18 +7,21 @@ use std::time::Duration;
 
 use guest_behaviours::contract::TimeDomain as GuestTimeDomain;
 use guest_behaviours::trace;
-use tidelock::controller::registry::{ComputationIntent, Intent, SinkIntent, SourceIntent};
+use tidelock::controller::registry::{
+    ComputationIntent, Intent, SinkIntent, SourceIntent, StateEncoding,
+};
 use tidelock::types::batch::{
     ComputationKind, Description, StateDeclaration, TimeDomain, TimerDeclaration,
 };
 use tidelock::types::digest::Digest;
 use tidelock::types::pipeline::{
     CallLimits, ComputationLines, ComputationOptions, EpochLimits, FileSourceOptions, Grants,
-    InstancePolicy, LaneLimits, MemoryLimits, Pipeline, RecordFormat, SinkConnector, SinkOptions,
-    SourceConnector, SourceOptions, StateTtl,
+    InstancePolicy, LaneLimits, MemoryLimits, Pipeline, QueueSourceOptions, QueueStart, RecordFormat,
+    SinkConnector, SinkOptions, SourceConnector, SourceOptions, StateTtl,
 };
 
 use crate::graph::{Computation, Graph};
+use crate::queues::{QUEUE_SOURCE, SINK_PARTITIONS};
 
 /// The name under which the pipeline is registered.
 const NAME: &str = "simulated";
@@ -29,6 +32,11 @@ pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
         let name = graph.source_name(source);
         let (partitions, parallel) = graph.source_partitions[source];
         let connector = |partition| {
+            if source == QUEUE_SOURCE {
+                let index = u32::try_from(partition).expect("there are few");
+                let options = QueueSourceOptions::new(&name, index, false, QueueStart::Start);
+                return SourceConnector::Queue(options);
+            }
             SourceConnector::File(FileSourceOptions {
                 path: PathBuf::from(format!("{name}p{partition}")),
                 written_path: format!("{name}p{partition}"),
@@ -55,11 +63,18 @@ pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
         computations: computations
             .map(|computation| (computation.name.clone(), options(graph, computation)))
             .collect(),
+        queues: BTreeMap::new(),
         sinks: sinks
             .map(|(sink, taken)| {
                 let options = SinkOptions {
-                    connector: SinkConnector::File {
-                        path: PathBuf::from("/sinks").join(graph.sink_name(sink)),
+                    connector: match graph.is_queue_sink(sink) {
+                        true => SinkConnector::Queue {
+                            queue: graph.sink_name(sink),
+                            partitions: SINK_PARTITIONS,
+                        },
+                        false => SinkConnector::File {
+                            path: PathBuf::from("/sinks").join(graph.sink_name(sink)),
+                        },
                     },
                     inputs: graph.stream_names(taken),
                     line: 1,
@@ -117,7 +132,15 @@ pub(crate) fn intent(graph: &Graph, pipeline: &Pipeline) -> Intent {
                     digest: Digest::of(options.component.as_bytes()),
                     parameters: options.parameters.clone(),
                     inputs: options.inputs.clone(),
-                    states: states.iter().map(|name| ((*name).to_owned(), 1)).collect(),
+                    states: (states.iter())
+                        .map(|name| {
+                            let encoding = StateEncoding {
+                                version: 1,
+                                format: "json".to_owned(),
+                            };
+                            ((*name).to_owned(), encoding)
+                        })
+                        .collect(),
                     timers: timers(is_transform).collect(),
                     partition_count: if is_transform { options.partitions } else { 0 },
                 };
@@ -140,6 +163,7 @@ pub(crate) fn intent(graph: &Graph, pipeline: &Pipeline) -> Intent {
                 let intent = SinkIntent {
                     identity: name.clone(),
                     path: Some(name.clone()),
+                    queue: None,
                 };
                 (name.clone(), intent)
             })

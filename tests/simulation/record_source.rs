@@ -14,12 +14,15 @@ use tidelock::source::{
 use tidelock::types::batch::Timestamp;
 
 use crate::clock::SimulatedClock;
+use crate::queues::QUEUE_SOURCE;
 use crate::random::Random;
 
 /// After how many polls of a hundred nothing comes for a while.
 const QUIET_PERCENT: u64 = 4;
 /// For how long at most.
 const QUIET_MS_MAX: usize = 60;
+/// How many records are written at the same time.
+pub(crate) const RECORDS_WRITTEN_TOGETHER: u64 = 3;
 /// First byte of an encoded position.
 const POSITION_FORMAT: u8 = 1;
 
@@ -97,6 +100,28 @@ impl SourceLength {
         self.length().is_told = false;
     }
 
+    /// What a poll comes to that brings nothing for now, or fails.
+    pub(crate) fn disturb(&self, random: &mut Random) -> Option<Result<PollOutcome, SourceError>> {
+        let mut length = self.length();
+        if length.is_disturbed && random.chance(2) {
+            length.has_failed = true;
+            return Some(Err(SourceError::Open {
+                path: PathBuf::from("simulated"),
+                source: io::Error::other("the simulation has it fail"),
+            }));
+        }
+        let elapsed = self.clock.elapsed();
+        if elapsed >= length.quiet_until && random.chance(QUIET_PERCENT) {
+            let quiet_for = random.within(1..=QUIET_MS_MAX) as u64;
+            length.quiet_until = elapsed + Duration::from_millis(quiet_for);
+        }
+        if elapsed < length.quiet_until {
+            length.has_waited = true;
+            return Some(Ok(PollOutcome::Wait));
+        }
+        None
+    }
+
     fn length(&self) -> MutexGuard<'_, Length> {
         self.length.lock().expect("nobody panics with it")
     }
@@ -167,9 +192,20 @@ fn record_of(payload: &[u8]) -> (SourcePart, u64) {
     numbers.expect("a payload begins with its record")
 }
 
-/// When a record was written: a few at the same time, and some before those that they follow.
+/// When a record was written: a few at the same time, and some before those that they follow. In a queue none counts
+/// as written before those that it follows.
 pub(crate) fn write_time(part: SourcePart, number: u64) -> Timestamp {
-    let written_together = number / 3;
+    if part.source != QUEUE_SOURCE {
+        return written_alone(part, number);
+    }
+    let firsts = (0..=number).step_by(RECORDS_WRITTEN_TOGETHER as usize);
+    let times = firsts.map(|first| written_alone(part, first));
+    times.max().unwrap_or_default()
+}
+
+/// The same whatever records come before it.
+pub(crate) fn written_alone(part: SourcePart, number: u64) -> Timestamp {
+    let written_together = number / RECORDS_WRITTEN_TOGETHER;
     let seed = written_together * 64 + part.source as u64 * 8 + part.partition as u64;
     let spread = Random::new(seed).within(0..=60) as u64;
     100 + written_together * 10 + spread
@@ -185,23 +221,10 @@ impl Source for RecordSource {
             true => self.random.within(0..=limit.rows),
             false => limit.rows,
         };
+        if let Some(disturbed) = self.length.disturb(&mut self.random) {
+            return disturbed;
+        }
         let mut length = self.length.length();
-        if length.is_disturbed && self.random.chance(2) {
-            length.has_failed = true;
-            return Err(SourceError::Open {
-                path: PathBuf::from("simulated"),
-                source: io::Error::other("the simulation has it fail"),
-            });
-        }
-        let elapsed = self.length.clock.elapsed();
-        if elapsed >= length.quiet_until && self.random.chance(QUIET_PERCENT) {
-            let quiet_for = self.random.within(1..=QUIET_MS_MAX) as u64;
-            length.quiet_until = elapsed + Duration::from_millis(quiet_for);
-        }
-        if elapsed < length.quiet_until {
-            length.has_waited = true;
-            return Ok(PollOutcome::Wait);
-        }
         let mut size_bytes = 0;
         for taken in 0..rows {
             if self.next == length.records {

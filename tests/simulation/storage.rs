@@ -10,18 +10,20 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidelock::clock::Clock as _;
 use tidelock::storage::memory::{CommitFault, MemoryStorage, UnsyncedTail};
+use tidelock::storage::queue_rows::read_bounds;
 use tidelock::storage::scan::ScanLimit;
 use tidelock::storage::{
-    CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, Refusal, Storage, StorageError,
-    StoreSize, StoreSnapshot, StoredRow, keys, leases, rows,
+    CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, QueueListener, Refusal, Storage,
+    StorageError, StoreSize, StoreSnapshot, StoredRow, keys, leases, rows,
 };
 use tidelock::types::batch::Timestamp;
 use tidelock::types::epoch::{EpochCommit, Head};
 use tidelock::types::ids::{Generation, PartitionId, SinkFileId};
 use tidelock::types::lease::Lease;
+use tidelock::types::queue::{QueueAppend, QueueRows};
 
 use crate::clock::SimulatedClock;
-use crate::faults::{self, DrawnFault, Fault, FaultCounts};
+use crate::faults::{self, DrawnFault, FEEDER, Fault, FaultCounts};
 use crate::history::{Decided, HandedOn, History};
 use crate::mutation::{Kept, Mutation, reads_on_in_a_lane};
 use crate::random::Random;
@@ -244,6 +246,33 @@ impl SimulatedStorage {
         }
     }
 
+    /// Appends rows to a queue, as long as `rows` has any for where it ends, outside of what is judged.
+    pub(crate) fn put_into_queue(
+        &self,
+        queue: PartitionId,
+        mut rows: impl FnMut(u64) -> Option<QueueRows>,
+    ) {
+        let sound = "nothing goes wrong outside of jobs";
+        loop {
+            let bounds = read_bounds(&self.memory, queue).expect(sound);
+            let Some(rows) = rows(bounds.end) else {
+                return;
+            };
+            let lease = leases::grant(&self.memory, FEEDER).expect(sound);
+            let epoch = self.memory.head(FEEDER).expect(sound).epoch.next();
+            let append = QueueAppend {
+                queue,
+                rows: Arc::new(rows),
+            };
+            let commit = EpochCommit {
+                queue_appends: vec![append],
+                ..EpochCommit::empty(&lease, epoch)
+            };
+            let outcome = self.memory.commit_epoch(lease, commit).expect(sound);
+            assert!(matches!(outcome, CommitOutcome::Committed(_)), "{sound}");
+        }
+    }
+
     /// Every decided epoch so far, in the order of decision.
     pub(crate) fn decided(&self) -> Vec<Decided> {
         self.history().decided.clone()
@@ -446,6 +475,18 @@ impl Storage for SimulatedStorage {
 
     fn open_sink_file(&self, path: &Path) -> Result<SinkFileId, StorageError> {
         self.memory.open_sink_file(path)
+    }
+
+    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError> {
+        self.memory.trim_queue(queue, before)
+    }
+
+    fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError> {
+        self.memory.remove_queue(queue)
+    }
+
+    fn on_queue_append(&self, listener: QueueListener) {
+        self.memory.on_queue_append(listener);
     }
 
     fn settle(&self) -> Result<(), StorageError> {

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tidelock::source::SourceError;
 use tidelock::types::pipeline::LaneLimits;
 use tidelock::worker::error::JobError;
 use tidelock::worker::job::{Job, JobEnd, JobStep};
@@ -20,6 +21,7 @@ use crate::graph::{Graph, Head};
 use crate::guests::Guests;
 use crate::layouts::Layouts;
 use crate::mutation::Mutation;
+use crate::queues;
 use crate::random::Random;
 use crate::record_source::{SourceLength, SourcePart};
 use crate::storage::SimulatedStorage;
@@ -123,6 +125,7 @@ impl<'w> World<'w> {
     ) -> World<'w> {
         let clock = Arc::new(SimulatedClock::default());
         let storage = Arc::new(SimulatedStorage::new(clock.clone(), mutation));
+        queues::create(&graph, &storage);
         World {
             random,
             guests,
@@ -155,6 +158,7 @@ impl<'w> World<'w> {
             source.forget_end();
             source.grow(self.random.within(0..=40) as u64);
         }
+        queues::feed(&self.graph, &self.storage, &self.sources);
     }
 
     /// One run of the pipeline: disturbed for a while, then undisturbed to its end.
@@ -273,7 +277,11 @@ impl<'w> World<'w> {
             {
                 JobStage::Gone
             }
-            Err(JobError::Storage(_)) if self.storage.take_failed_read() => JobStage::Gone,
+            Err(JobError::Storage(_) | JobError::Source(SourceError::Queue { .. }))
+                if self.storage.take_failed_read() =>
+            {
+                JobStage::Gone
+            }
             // A job tells it once what it had read before is committed.
             Err(JobError::Source(_)) if self.source_has_failed(at) => {
                 self.storage.count(Fault::SourceFailed);
@@ -312,7 +320,7 @@ impl<'w> World<'w> {
             sources: &self.sources,
             mutation: self.mutation,
         };
-        let (place, storage) = (self.places[at], &*self.storage);
+        let (place, storage) = (self.places[at], &self.storage);
         let deployment = self.deployment.as_ref();
         let deployment = deployment.expect("a worker is started first");
         storage.job_begins(place.partition);

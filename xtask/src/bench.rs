@@ -12,15 +12,19 @@ use crate::components::{self, PROFILE};
 use crate::toolchain::{TARGET, Toolchain};
 use crate::workspace::Workspace;
 
-/// The measurement that is no contest.
+/// The measurements that are no contest.
 const GROWTH: &str = "w1-growth";
+const SOAK: &str = "soak";
+const LATENCY: &str = "latency";
 
 /// What to measure.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
     /// w1: map and transform over 100,000 keys; w3: a map alone [default: both]. w1-growth: w1 with a
-    /// quarter of the records and with all, to see what grows with their number.
-    #[arg(value_parser = ["w1", "w3", GROWTH])]
+    /// quarter of the records and with all, to see what grows with their number. soak: updates of 5 million
+    /// keys for half an hour, to see that memory and disk stay where they are, then a kill and a restart. latency:
+    /// rows through queues, at a tenth and at half of what goes through.
+    #[arg(value_parser = ["w1", "w3", GROWTH, SOAK, LATENCY])]
     workloads: Vec<String>,
     /// Lines of the input, about 110 bytes each [default: 4,000,000; of w1-growth 10,000,000].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
@@ -31,6 +35,9 @@ pub(crate) struct BenchArguments {
     /// Partitions of the transform, 1 to 256.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     partitions: u32,
+    /// How long the soak lasts, in minutes.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    minutes: u64,
 }
 
 /// Builds host, components and the measuring programs, and measures.
@@ -57,27 +64,60 @@ pub(crate) fn run(
         command::run(build.current_dir(&workspace.root))?;
     }
 
-    let (growth, contests): (Vec<&String>, Vec<&String>) =
-        (arguments.workloads.iter()).partition(|name| *name == GROWTH);
-    if arguments.workloads.is_empty() {
-        measure(workspace, arguments, &["run", "w1", "w3"])?;
-    } else if !contests.is_empty() {
-        let names = contests.into_iter().map(String::as_str);
-        let verb: Vec<&str> = std::iter::once("run").chain(names).collect();
+    let is_named = |name: &str| arguments.workloads.iter().any(|named| named == name);
+    let contests: Vec<&str> = match arguments.workloads.is_empty() {
+        true => vec!["w1", "w3"],
+        false => (["w1", "w3"].into_iter().filter(|name| is_named(name))).collect(),
+    };
+    if !contests.is_empty() {
+        let verb: Vec<&str> = std::iter::once("run").chain(contests).collect();
         measure(workspace, arguments, &verb)?;
     }
-    match growth.is_empty() {
-        true => Ok(()),
-        false => measure(workspace, arguments, &["growth"]),
+    if is_named(GROWTH) {
+        measure(workspace, arguments, &["growth"])?;
     }
+    if is_named(LATENCY) {
+        command::run(&mut program(workspace, &["latency"]))?;
+    }
+    match is_named(SOAK) {
+        true => soak(workspace, arguments),
+        false => Ok(()),
+    }
+}
+
+/// Calls the measuring program for a soak.
+fn soak(workspace: &Workspace, arguments: &BenchArguments) -> Result<()> {
+    let mut bench = program(workspace, &["soak"]);
+    bench
+        .arg("--tidelock")
+        .arg(workspace.target.join("release/tidelock"));
+    bench.args(["--minutes", &arguments.minutes.to_string()]);
+    bench.args(["--partitions", &arguments.partitions.to_string()]);
+    command::run(&mut bench)
+}
+
+/// The measuring program, told where everything is.
+fn program(workspace: &Workspace, verb: &[&str]) -> Command {
+    let release = workspace.target.join("release");
+    let target = workspace.root.join("target");
+    let mut bench = Command::new(release.join("tidelock-bench"));
+    bench.args(verb);
+    for (name, path) in [
+        (
+            "--components",
+            target.join("components").join(TARGET).join(PROFILE),
+        ),
+        ("--folder", target.join("bench")),
+    ] {
+        bench.arg(name).arg(path);
+    }
+    bench
 }
 
 /// Calls the measuring program.
 fn measure(workspace: &Workspace, arguments: &BenchArguments, verb: &[&str]) -> Result<()> {
     let release = workspace.target.join("release");
-    let target = workspace.root.join("target");
-    let mut bench = Command::new(release.join("tidelock-bench"));
-    bench.args(verb);
+    let mut bench = program(workspace, verb);
     if let Some(records) = arguments.records {
         bench.args(["--records", &records.to_string()]);
     }
@@ -85,13 +125,10 @@ fn measure(workspace: &Workspace, arguments: &BenchArguments, verb: &[&str]) -> 
         bench.args(["--runs", &runs.to_string()]);
     }
     bench.args(["--partitions", &arguments.partitions.to_string()]);
-    let components = target.join("components").join(TARGET).join(PROFILE);
     for (name, path) in [
         ("--tidelock", release.join("tidelock")),
         ("--plain", release.join("keyed-sum-plain")),
         ("--native", release.join("keyed-sum-native")),
-        ("--components", components),
-        ("--folder", target.join("bench")),
     ] {
         bench.arg(name).arg(path);
     }

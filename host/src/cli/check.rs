@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::cli::run::DATA_DIRECTORY_NAME;
 use crate::cli::{Outcome, OutputFormat, print_json};
 use crate::config;
-use crate::controller::admission::{admit, sink_file_findings};
+use crate::controller::admission::{admit, directory_findings, queue_findings, sink_file_findings};
 use crate::guest::{GuestOptions, GuestRuntime};
 use crate::storage::StorageError;
 use crate::storage::embedded::{EmbeddedOptions, EmbeddedStorage, check_new_sink_file};
@@ -76,23 +76,29 @@ fn find(pipeline: &Pipeline, arguments: &CheckArguments) -> anyhow::Result<Vec<F
             .unwrap_or(Path::new("."))
             .join(DATA_DIRECTORY_NAME),
     };
-    findings.extend(check_sinks(pipeline, &data));
+    findings.extend(check_data(pipeline, &data));
     findings.sort_by_key(|finding| finding.line);
     Ok(findings)
 }
 
-/// What a run on this data directory would find wrong with the files of sinks.
-fn check_sinks(pipeline: &Pipeline, data: &Path) -> Vec<Finding> {
+/// What a run on this data directory would find wrong with the files of sinks, and with the queues.
+fn check_data(pipeline: &Pipeline, data: &Path) -> Vec<Finding> {
     if !EmbeddedStorage::exists_in(data) {
-        return sink_file_findings(pipeline, check_new_sink_file);
+        let mut findings = sink_file_findings(pipeline, check_new_sink_file);
+        findings.extend(directory_findings(pipeline));
+        return findings;
     }
     match EmbeddedStorage::open(data, EmbeddedOptions::default()) {
-        Ok(storage) => sink_file_findings(pipeline, |path| storage.check_sink_file(path)),
+        Ok(storage) => {
+            let mut findings = sink_file_findings(pipeline, |path| storage.check_sink_file(path));
+            findings.extend(queue_findings(pipeline, &storage));
+            findings
+        }
         Err(error @ StorageError::InUse { .. }) => vec![Finding::warning(
             &pipeline.file,
             None,
             error.to_string(),
-            "the files of sinks were not looked at",
+            "the files of sinks and the queues were not looked at",
         )],
         Err(error) => {
             let error = anyhow::Error::new(error);

@@ -12,6 +12,7 @@ pub mod inspect;
 pub mod job_notes;
 pub mod moves;
 pub mod progress;
+pub mod queue;
 pub mod run;
 pub mod state;
 pub mod store;
@@ -56,6 +57,8 @@ pub enum Command {
     /// Look into the states that a data directory keeps.
     #[command(subcommand)]
     State(state::StateCommand),
+    /// Make, fill, read and trim the queues of a data directory that nobody uses.
+    Queue(queue::QueueArguments),
     /// Back up, restore, check, compact or measure what a data directory holds.
     #[command(subcommand)]
     Store(store::StoreCommand),
@@ -119,6 +122,7 @@ pub fn main(open_storage: &OpenStorage) -> ExitCode {
             inspect::inspect(arguments, cli.output).map(|()| Outcome::Done)
         }
         Command::State(command) => state::run(command, cli.output, &logs),
+        Command::Queue(arguments) => queue::queue(arguments, cli.output, &logs, open_storage),
         Command::Store(command) => store::run(command, cli.output, &logs),
     };
     match outcome {

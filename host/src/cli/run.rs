@@ -271,6 +271,9 @@ fn conflict(error: &dyn std::error::Error, logs: &LogOutput) -> Outcome {
 /// Whether something else stands in the way: the pipeline is not what the last run left, or
 /// somebody else has one of its files.
 fn is_conflict(error: &ControllerError) -> bool {
+    if let ControllerError::Queue(error) = error {
+        return error.is_conflict();
+    }
     matches!(
         error,
         ControllerError::Changed { .. }
@@ -349,7 +352,8 @@ fn summarise(
         .values()
         .filter_map(|sink| match &sink.connector {
             SinkConnector::File { path } => Some(path.as_path()),
-            SinkConnector::Stdout => None,
+            SinkConnector::Directory(options) => Some(options.path.as_path()),
+            SinkConnector::Stdout | SinkConnector::Null | SinkConnector::Queue { .. } => None,
         })
         .collect();
     let (finished, elapsed) = (run.end == JobEnd::Finished, run.elapsed);

@@ -16,6 +16,9 @@ use crate::config::units;
 /// The longest name of a pipeline or of anything in it, in characters.
 pub(super) const NAME_LENGTH_MAX: usize = 64;
 
+/// How to write a name, for messages.
+pub(crate) const NAME_FORM: &str = "use 1 to 64 of a-z, 0-9, \"_\" and \"-\"";
+
 /// A value and its line.
 #[derive(Debug, Clone)]
 pub(super) struct Located<T> {
@@ -448,15 +451,20 @@ impl<'a> Fields<'a> {
 
 /// Reports a name that is not 1 to [`NAME_LENGTH_MAX`] of `a-z`, `0-9`, `_` and `-`.
 pub(super) fn check_name(report: &Report<'_>, noun: &str, name: &Located<String>) {
-    let legal =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
-    if !(1..=NAME_LENGTH_MAX).contains(&name.value.len()) || !name.value.bytes().all(legal) {
+    if !is_name(&name.value) {
         report.error(
             name.line,
             format!("{noun} name {:?} is not allowed", name.value),
-            format!("use 1 to {NAME_LENGTH_MAX} of a-z, 0-9, \"_\" and \"-\""),
+            NAME_FORM,
         );
     }
+}
+
+/// Whether a name is 1 to [`NAME_LENGTH_MAX`] of `a-z`, `0-9`, `_` and `-`.
+pub(crate) fn is_name(name: &str) -> bool {
+    let legal =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
+    (1..=NAME_LENGTH_MAX).contains(&name.len()) && name.bytes().all(legal)
 }
 
 fn with_article(noun: &str) -> String {

@@ -8,12 +8,13 @@
 //! refused, and a finding in one place hides none in another.
 
 mod connectors;
-mod fields;
+pub(crate) mod fields;
 mod graph;
+pub mod queues;
 mod report;
 mod tables;
 mod time;
-mod units;
+pub(crate) mod units;
 
 use std::fmt;
 use std::fs::File;

@@ -1,5 +1,6 @@
 //! The tables of a pipeline file, one function each: which fields there are, their ranges and
-//! defaults. Those of sources and sinks are in `connectors.rs`, those that tell of time in `time.rs`;
+//! defaults. Those of sources and sinks are in `connectors/`, those of queues in `queues.rs`, those that tell of
+//! time in `time.rs`;
 //! how the named things hang together is checked in `graph.rs`.
 
 use std::collections::BTreeMap;
@@ -28,6 +29,10 @@ pub(super) const PARTITIONS_MAX: u32 = 256;
 
 /// The greatest number of rows that an epoch or a batch may be told to hold.
 const ROWS_MAX: u64 = 1_000_000;
+
+/// For how long an epoch may be told to take items.
+const EPOCH_DURATIONS: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(3_600);
 
 /// How much later than its timestamps say a stream may be merged.
 const DELAYS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(365 * 24 * 3_600);
@@ -70,19 +75,20 @@ impl Tables<'_> {
             check_name(self.report, "pipeline", name);
         }
         let components = self.components(&mut fields);
-        let sources = self.sources(&mut fields);
+        let queues = self.queues(&mut fields);
+        let sources = self.sources(&mut fields, &queues);
         let computations = self.computations(&mut fields);
-        let sinks = self.sinks(&mut fields);
+        let sinks = self.sinks(&mut fields, &queues);
         let epoch = fields.table("epoch");
         let epoch = epoch.map_or_else(EpochLimits::default, |table| self.epoch(table));
         let lanes = fields.table("lanes");
         let lanes = lanes.map_or_else(LaneLimits::default, lane_limits);
         let memory = fields.table("limits");
         let memory = memory.map_or_else(MemoryLimits::default, memory_limits);
-        fields.later("queues", "remove it and write to a file sink");
         fields.finish();
         self.graph.check(self.report);
         self.check_sink_paths(&sources, &sinks);
+        self.check_queue_users(&sources, &sinks);
         Some(Pipeline {
             name: name?.value,
             file: file.to_owned(),
@@ -90,6 +96,7 @@ impl Tables<'_> {
             sources,
             computations,
             sinks,
+            queues,
             epoch,
             lanes,
             memory,
@@ -423,6 +430,7 @@ impl Tables<'_> {
             fields.size("max_bytes_per_epoch", bytes),
             defaults.max_bytes_per_epoch,
         );
+        let max_duration = fields.duration("max_duration", EPOCH_DURATIONS);
         fields.finish();
         for (key, batch, epoch) in [
             ("rows", &batch_rows, max_rows_per_epoch),
@@ -445,6 +453,7 @@ impl Tables<'_> {
             max_bytes_per_batch: bytes.min(max_bytes_per_epoch),
             max_rows_per_epoch,
             max_bytes_per_epoch,
+            max_duration: max_duration.map_or(defaults.max_duration, |duration| duration.value),
         }
     }
 

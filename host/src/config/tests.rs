@@ -166,7 +166,7 @@ states = { "Totals of day" = { ttl = "7d" } }
 on_failure = "fail"
 processing_mode = "at_least_once_consistent""#,
         )
-        + "[epoch]\nmax_rows_per_epoch = 8\nmax_bytes_per_epoch = \"1MiB\"\n\
+        + "[epoch]\nmax_rows_per_epoch = 8\nmax_bytes_per_epoch = \"1MiB\"\nmax_duration = \"20ms\"\n\
            [lanes]\nmax_bytes = \"3KiB\"\nchannel_bytes = \"0B\"\n\
            [sinks.screen]\ntype = \"stdout\"\ninputs = [\"legs\", \"late\"]\n";
     let (pipeline, warnings) = findings_of(&text);
@@ -218,6 +218,7 @@ processing_mode = "at_least_once_consistent""#,
         max_bytes_per_batch: 1 << 20,
         max_rows_per_epoch: 8,
         max_bytes_per_epoch: 1 << 20,
+        max_duration: Duration::from_millis(20),
     };
     assert_eq!(pipeline.epoch, epoch);
     assert_eq!(
@@ -520,7 +521,9 @@ fn missing_fields() {
     check(
         "type = \"file\"\npath = \"flights.csv\"",
         "",
-        &["5: source departures has no type; write type = \"file\""],
+        &[
+            "5: source departures has no type; write type = \"file\", \"directory\" or \"generator\"",
+        ],
     );
     check(
         "path = \"flights.csv\"\nformat = \"lines\"",
@@ -554,7 +557,9 @@ fn missing_fields() {
     check(
         "type = \"file\"\npath = \"out/statistics.jsonl\"",
         "",
-        &["19: sink statistics has no type; write type = \"file\" or \"stdout\""],
+        &[
+            "19: sink statistics has no type; write type = \"file\", \"directory\", \"stdout\" or \"null\"",
+        ],
     );
 }
 
@@ -660,13 +665,15 @@ fn what_comes_in_later_releases_is_refused_in_a_clear_word() {
         "type = \"file\"\npath = \"out/statistics.jsonl\"",
         "type = \"queue\"\nqueue = \"alerts\"",
         &[
-            "20: type = \"queue\" of sink statistics is not supported yet; write \"file\" or \"stdout\"",
+            "20: type = \"queue\" of sink statistics is not supported yet; write \"file\", \"directory\", \"stdout\" or \"null\"",
         ],
     );
     check(
         "type = \"file\"\npath = \"flights.csv\"",
         "type = \"kafka\"\ntopic = \"flights\"",
-        &["6: type = \"kafka\" of source departures is not supported yet; write \"file\""],
+        &[
+            "6: type = \"kafka\" of source departures is not supported yet; write \"file\", \"directory\" or \"generator\"",
+        ],
     );
     check(
         "parse = \"parse.wasm\"",

@@ -18,30 +18,30 @@ const DURATION_UNITS: [(&str, u64); 5] = [
 ];
 
 /// How to write a size, for messages.
-pub(super) const SIZE_FORM: &str =
+pub(crate) const SIZE_FORM: &str =
     "write a whole number and a unit, B, KiB, MiB or GiB, as in \"64MiB\"";
 
 /// How to write a duration, for messages.
-pub(super) const DURATION_FORM: &str =
+pub(crate) const DURATION_FORM: &str =
     "write a whole number and a unit, ms, s, m, h or d, as in \"250ms\"";
 
 /// The bytes that a size like `64MiB` stands for.
-pub(super) fn size_bytes(text: &str) -> Option<u64> {
+pub(crate) fn size_bytes(text: &str) -> Option<u64> {
     quantity(text, &SIZE_UNITS)
 }
 
 /// The time that a duration like `250ms` stands for.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub(crate) fn duration(text: &str) -> Option<Duration> {
     quantity(text, &DURATION_UNITS).map(Duration::from_millis)
 }
 
 /// A size as pipeline files write it, in the largest unit that leaves no rest.
-pub(super) fn show_size(bytes: u64) -> String {
+pub(crate) fn show_size(bytes: u64) -> String {
     show(bytes, &SIZE_UNITS)
 }
 
 /// A duration as pipeline files write it.
-pub(super) fn show_duration(duration: Duration) -> String {
+pub(crate) fn show_duration(duration: Duration) -> String {
     show(
         u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
         &DURATION_UNITS,

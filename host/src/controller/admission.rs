@@ -9,16 +9,18 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::controller::queues::QueueError;
+use crate::controller::queues::declared::check_declared;
 #[cfg(feature = "native-computations")]
 use crate::guest::native::NativeFunction;
 use crate::guest::{
     COMPONENT_BYTES_MAX, Component, Computation, ComputationSettings, GuestError, GuestRuntime,
 };
 use crate::source::{self, Opening};
-use crate::storage::StorageError;
+use crate::storage::{Storage, StorageError};
 use crate::types::batch::{Batch, ComputationKind, Description, StateColumn};
 use crate::types::finding::Finding;
-use crate::types::pipeline::{ComputationOptions, Pipeline, SinkConnector};
+use crate::types::pipeline::{ComputationOptions, Pipeline, SinkConnector, SourceConnector};
 
 /// A pipeline whose components have been found fit for their places.
 pub struct Admission {
@@ -175,10 +177,13 @@ pub fn sink_file_findings(
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, sink) in &pipeline.sinks {
-        let SinkConnector::File { path } = &sink.connector else {
-            continue;
+        let checked = match &sink.connector {
+            SinkConnector::File { path } => check(path),
+            // Which files it writes follows from numbers that the run gives.
+            SinkConnector::Directory(options) => check(&options.path.join(options.file_name(0, 0))),
+            SinkConnector::Stdout | SinkConnector::Null | SinkConnector::Queue { .. } => Ok(()),
         };
-        if let Err(error) = check(path) {
+        if let Err(error) = checked {
             findings.push(Finding::error(
                 &pipeline.file,
                 sink.line,
@@ -190,17 +195,56 @@ pub fn sink_file_findings(
     findings
 }
 
-/// Opens every source at its beginning, to see that it can be read.
+/// What stands against the queues that the pipeline declares, as `check` finds it in the store.
+pub fn queue_findings(pipeline: &Pipeline, storage: &dyn Storage) -> Vec<Finding> {
+    let finding = |line: Option<usize>, error: &QueueError| {
+        let remedy = "`tidelock queue list` shows the queues of the data directory";
+        Finding::error(&pipeline.file, line, with_causes(error), remedy)
+    };
+    match check_declared(storage, &pipeline.queues) {
+        Err(error) => vec![finding(None, &error)],
+        Ok(refused) => (refused.iter())
+            .map(|(name, error)| finding(Some(pipeline.queues[name].line), error))
+            .collect(),
+    }
+}
+
+/// What a run that starts afresh would find in the directories of sinks: files whose names its own would have.
+pub fn directory_findings(pipeline: &Pipeline) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, sink) in &pipeline.sinks {
+        let SinkConnector::Directory(options) = &sink.connector else {
+            continue;
+        };
+        let entries = std::fs::read_dir(&options.path).into_iter().flatten();
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        if let Some(file) = names.filter(|name| options.is_file_name(name)).min() {
+            findings.push(Finding::error(
+                &pipeline.file,
+                sink.line,
+                format!(
+                    "sink {name}: {} is there, and no data directory that knows of it",
+                    options.path.join(file).display()
+                ),
+                "move such files away, write another path or prefix, or name their data directory by --data",
+            ));
+        }
+    }
+    findings
+}
+
+/// Opens every source at its beginning, to see that it can be read. A queue is there for certain: a run makes it.
 fn check_sources(pipeline: &Pipeline, findings: &mut Vec<Finding>) {
     for (name, source) in &pipeline.sources {
         let opened = source.partitions.iter();
+        let opened = opened.filter(|it| !matches!(it, SourceConnector::Queue(_)));
         let opened = opened.map(|partition| source::open(partition, Opening::at(None)));
         for error in opened.filter_map(Result::err) {
             findings.push(Finding::error(
                 &pipeline.file,
                 source.line,
                 format!("source {name}: {}", with_causes(&error)),
-                "see to the file, or name another one",
+                "see to it, or name another one",
             ));
         }
     }

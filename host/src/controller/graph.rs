@@ -197,6 +197,7 @@ pub(super) mod tests {
                 .map(|(name, options)| (name.to_owned(), options))
                 .collect(),
             sinks: std::collections::BTreeMap::new(),
+            queues: std::collections::BTreeMap::new(),
             epoch: EpochLimits::default(),
             lanes: LaneLimits::default(),
             memory: MemoryLimits::default(),

@@ -9,7 +9,9 @@
 //! - [`graph`]: how its graph is cut into jobs.
 //! - [`wiring`]: which lanes and sinks join the jobs.
 //! - [`source_lists`]: what came into the lists of its sources and what left them.
+//! - [`queues`]: the queues of the store.
 //! - [`sources`]: its sources, opened and compared with what was read before.
+//! - [`orphaned_files`]: what partitions and sinks that are gone have left open.
 //! - [`placement`]: the plans of the jobs, each under a lease.
 
 pub mod admission;
@@ -18,7 +20,9 @@ pub mod graph;
 pub mod inventory;
 pub mod layout_mover;
 pub mod layouts;
+pub mod orphaned_files;
 pub mod placement;
+pub mod queues;
 pub mod registry;
 pub mod repartition;
 pub mod retiring;
@@ -35,11 +39,17 @@ use crate::clock::Clock;
 use crate::controller::admission::Admission;
 use crate::controller::change::{Change, lines};
 use crate::controller::layout_mover::{LayoutMove, LayoutMoveError, LayoutMover};
+use crate::controller::orphaned_files::{finish_orphaned_files, sweep_forgotten_marks};
 use crate::controller::placement::{PlacementError, Planner};
+use crate::controller::queues::QueueError;
+use crate::controller::queues::declared::DeclaredQueues;
+use crate::controller::queues::reader::StoredQueues;
+use crate::controller::queues::registry::{finish_deletions, kept_queues};
 use crate::controller::registry::{
     ComputationIntent, Intent, Registration, RegistryError, RunInProgress, SinkIntent,
     SourceIntent, StateEncoding,
 };
+use crate::controller::repartition::RepartitionError;
 use crate::controller::source_lists::compare_lists;
 use crate::controller::sources::open_sources;
 use crate::guest::GuestRuntime;
@@ -49,6 +59,7 @@ use crate::types::batch::{ComputationKind, Description};
 use crate::types::pipeline::{Pipeline, SinkConnector, SinkOptions, SourceOptions};
 use crate::worker::Worker;
 use crate::worker::progress::RunProgress;
+use crate::worker::queue_keeper::QueueKeeper;
 
 /// A pipeline about to run: registered, leased, opened.
 pub struct Controller {
@@ -85,6 +96,12 @@ pub enum ControllerError {
     /// States and waiting messages of a transform could not be moved to its new partitions.
     #[error(transparent)]
     LayoutMove(#[from] LayoutMoveError),
+    /// A queue that it declares is not that of the store.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// What nobody goes on with could not be brought to its end.
+    #[error("files and marks of partitions that are gone can't be brought to their end")]
+    Orphaned(#[from] RepartitionError),
     /// The store failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -127,12 +144,23 @@ impl Controller {
             observe_move,
         } = context;
         leases::end_all(&**storage)?;
+        finish_deletions(&**storage)?;
+        let queues = DeclaredQueues::draft(&**storage, &pipeline.queues, clock.now())?;
+        let reader = StoredQueues::new(storage, queues.by_name());
         let intent = intent(pipeline, admission);
         let mut registration = Registration::draft(&**storage, &pipeline.name, &intent)?;
         let changed_lists = compare_lists(pipeline, &**storage, &mut registration)?;
-        let planner = Planner::new(pipeline, admission, runtime, &**storage, &registration);
+        let planner = Planner::new(
+            pipeline,
+            admission,
+            runtime,
+            &**storage,
+            &registration,
+            &queues,
+        );
         planner.refuse_to_strand_messages()?;
-        let (sources, changed_sources) = open_sources(pipeline, &**storage, &registration)?;
+        let (sources, changed_sources) =
+            open_sources(pipeline, &**storage, &registration, &reader)?;
         let mut changes = registration.changes.clone();
         changes.extend(changed_lists);
         changes.extend(changed_sources);
@@ -144,6 +172,7 @@ impl Controller {
         }
         let mut mover = LayoutMover::new(&**storage, &registration, observe_move);
         mover.finish_recorded()?;
+        queues.commit(&**storage)?;
         registration.commit(&**storage)?;
         tracing::debug!(
             deployment = registration.deployment(),
@@ -151,11 +180,15 @@ impl Controller {
             "pipeline registered"
         );
         mover.carry_out()?;
+        sweep_forgotten_marks(&**storage, &registration)?;
+        finish_orphaned_files(pipeline, &**storage, &registration, planner.wiring())?;
         let plans = planner.plan(sources)?;
         let progress = RunProgress::default();
+        let keeper = QueueKeeper::new(storage, clock, kept_queues(&**storage)?);
         Ok(Controller {
             worker: Worker::open(plans, storage, &progress, clock, pipeline.lanes)
-                .map_err(PlacementError::Timers)?,
+                .map_err(PlacementError::Timers)?
+                .with_queue_keeper(keeper),
             progress,
             accepted_changes: changes,
             run: registration.run_in_progress(),
@@ -226,25 +259,47 @@ fn source_intent(options: &SourceOptions) -> SourceIntent {
 
 fn sink_intent(pipeline: &Pipeline, options: &SinkOptions) -> SinkIntent {
     let streams = options.inputs.join(", ");
+    // As it stands to the pipeline file, so that a moved folder is no change.
+    let folder = match pipeline.file.parent() {
+        // A file that is named without a folder.
+        Some(folder) if folder.as_os_str().is_empty() => Some(Path::new(".")),
+        folder => folder,
+    };
+    let folder = folder.and_then(|folder| folder.canonicalize().ok());
+    let shown = |path: &Path| {
+        let shown = folder
+            .as_ref()
+            .and_then(|folder| path.strip_prefix(folder).ok());
+        shown.unwrap_or(path).display().to_string()
+    };
     match &options.connector {
-        SinkConnector::File { path } => {
-            // As it stands to the pipeline file, so that a moved folder is no change.
-            let folder = match pipeline.file.parent() {
-                // A file that is named without a folder.
-                Some(folder) if folder.as_os_str().is_empty() => Some(Path::new(".")),
-                folder => folder,
-            };
-            let folder = folder.and_then(|folder| folder.canonicalize().ok());
-            let shown = folder.and_then(|folder| path.strip_prefix(folder).ok());
-            let shown = shown.unwrap_or(path).display();
+        SinkConnector::File { path } => SinkIntent {
+            identity: format!("file {} of {streams}", shown(path)),
+            path: Some(path.display().to_string()),
+            queue: None,
+        },
+        SinkConnector::Directory(directory) => {
+            let files = directory.path.join(directory.files());
             SinkIntent {
-                identity: format!("file {shown} of {streams}"),
-                path: Some(path.display().to_string()),
+                identity: format!("files {} of {streams}", shown(&files)),
+                path: Some(files.display().to_string()),
+                queue: None,
             }
         }
         SinkConnector::Stdout => SinkIntent {
             identity: format!("standard output of {streams}"),
             path: None,
+            queue: None,
+        },
+        SinkConnector::Queue { queue, .. } => SinkIntent {
+            identity: format!("queue {queue} of {streams}"),
+            path: None,
+            queue: Some(queue.clone()),
+        },
+        SinkConnector::Null => SinkIntent {
+            identity: format!("nowhere of {streams}"),
+            path: None,
+            queue: None,
         },
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::controller::admission::Admission;
 use crate::controller::graph::{JobHead, JobShape};
+use crate::controller::queues::declared::DeclaredQueues;
 use crate::controller::registry::Registration;
 use crate::controller::retiring::RetiringWriters;
 use crate::controller::sources::OpenSources;
@@ -19,6 +20,7 @@ use crate::types::pipeline::{Pipeline, SinkConnector};
 use crate::worker::plan::{
     InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, SinkTarget, TimePlan,
 };
+use crate::worker::rolling::RollingFiles;
 use crate::worker::timers::TimersError;
 
 /// A job could not be planned or opened.
@@ -74,6 +76,8 @@ pub struct Planner<'a> {
     runtime: &'a Arc<GuestRuntime>,
     storage: &'a dyn Storage,
     registration: &'a Registration,
+    /// The queues that the pipeline declares.
+    queues: &'a DeclaredQueues,
     wiring: Wiring<'a>,
     /// What each job may keep in memory.
     memory: JobMemory,
@@ -87,6 +91,7 @@ impl<'a> Planner<'a> {
         runtime: &'a Arc<GuestRuntime>,
         storage: &'a dyn Storage,
         registration: &'a Registration,
+        queues: &'a DeclaredQueues,
     ) -> Planner<'a> {
         let computations = admission.computations.iter();
         let descriptions = computations.map(|(name, of)| (name.as_str(), &of.description));
@@ -99,6 +104,7 @@ impl<'a> Planner<'a> {
             runtime,
             storage,
             registration,
+            queues,
             memory: match pipeline.memory.state_cache_bytes {
                 None => JobMemory::share_of(jobs.sum()),
                 Some(state_cache_bytes) => JobMemory {
@@ -130,6 +136,11 @@ impl<'a> Planner<'a> {
             }
         }
         Ok(())
+    }
+
+    /// How the pipeline's jobs are joined.
+    pub fn wiring(&self) -> &Wiring<'a> {
+        &self.wiring
     }
 
     /// Plans every job of the pipeline, each under a new lease, and one for each partition of an earlier
@@ -198,7 +209,7 @@ impl<'a> Planner<'a> {
         }
         let mut sinks = Vec::new();
         for name in wiring.sinks_fed(shape) {
-            sinks.push(self.sink(name)?);
+            sinks.push(self.sink(name, lease.partition)?);
         }
         Ok(JobPlan {
             name: shape.head.name().to_owned(),
@@ -230,11 +241,16 @@ impl<'a> Planner<'a> {
         })
     }
 
-    fn sink(&self, name: &str) -> Result<SinkPlan, PlacementError> {
+    fn sink(&self, name: &str, partition: PartitionId) -> Result<SinkPlan, PlacementError> {
         let connector = &self.pipeline.sinks[name].connector;
         let target = match connector {
             SinkConnector::File { path } => SinkTarget::File(self.storage.open_sink_file(path)?),
-            SinkConnector::Stdout => SinkTarget::Nowhere,
+            SinkConnector::Directory(options) => {
+                let files = RollingFiles::open(name, options, partition, self.storage)?;
+                SinkTarget::Directory(files)
+            }
+            SinkConnector::Stdout | SinkConnector::Null => SinkTarget::Nowhere,
+            SinkConnector::Queue { queue, .. } => SinkTarget::Queue(self.queues.partitions(queue)),
         };
         Ok(SinkPlan {
             name: name.to_owned(),

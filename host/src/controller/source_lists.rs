@@ -124,7 +124,10 @@ impl Left {
             Some(_) => return None,
         };
         Some(Change {
-            what: format!("file {} of source {source}", self.partition.name),
+            what: format!(
+                "{} of source {source}",
+                connector.describe_partition(&self.partition.name)
+            ),
             was: format!("in the list, {was}"),
             now: now.to_owned(),
         })

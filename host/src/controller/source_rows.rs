@@ -35,6 +35,8 @@ pub(super) struct SourcePartitions {
     in_force: BTreeMap<String, Vec<PartitionId>>,
     /// The numbers of those that left the list of a source, if any did, as one layout.
     retiring: BTreeMap<String, Vec<Vec<PartitionId>>>,
+    /// The numbers of those that are not remembered any more from now on.
+    forgotten: Vec<PartitionId>,
 }
 
 /// The row of a partition.
@@ -107,6 +109,7 @@ impl SourcePartitions {
             lists,
             in_force: BTreeMap::new(),
             retiring: BTreeMap::new(),
+            forgotten: Vec::new(),
         };
         for source in intent.sources.keys() {
             partitions.forget_oldest(storage, source)?;
@@ -139,6 +142,11 @@ impl SourcePartitions {
         self.retiring.get(source).map_or(&[], Vec::as_slice)
     }
 
+    /// The partitions that are not remembered any more from now on.
+    pub(super) fn forgotten(&self) -> &[PartitionId] {
+        &self.forgotten
+    }
+
     /// Every partition that a source of the pipeline ever had.
     pub(super) fn ever(&self) -> impl Iterator<Item = PartitionId> {
         self.known.values().map(|row| row.partition)
@@ -168,6 +176,7 @@ impl SourcePartitions {
         for (_, partition, name) in &unlisted[..excess] {
             if rows::lanes_kept(storage, *partition)?.is_empty() {
                 self.now.remove(name);
+                self.forgotten.push(*partition);
             }
         }
         Ok(())
@@ -235,6 +244,19 @@ impl SourcePartitions {
         let rest = format!("{SOURCE_PARTITION}{source}/{name}");
         keys::pipeline(&self.pipeline, rest.as_bytes())
     }
+}
+
+/// The partitions that a source of a pipeline has, by name.
+pub(super) fn listed_partitions(
+    storage: &dyn Storage,
+    pipeline: &str,
+    source: &str,
+) -> Result<BTreeMap<String, PartitionId>, StorageError> {
+    let known = known_partitions(storage, pipeline)?.into_iter();
+    let listed = known.filter(|(of, _, _, is_listed)| of == source && *is_listed);
+    Ok(listed
+        .map(|(_, name, partition, _)| (name, partition))
+        .collect())
 }
 
 /// The partitions that are remembered of a pipeline's sources: source, partition's name, its number, and whether

@@ -1,13 +1,15 @@
 //! The sources of a pipeline: each partition opened at its committed position.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::thread;
 
 use crate::controller::change::Change;
 use crate::controller::placement::PlacementError;
 use crate::controller::registry::Registration;
 use crate::source::parked::ParkedSource;
-use crate::source::{self, OnChange, Opening, Source, SourceError};
+use crate::source::queue::QueueReader;
+use crate::source::{self, OnChange, Opening, Source, SourceChange};
 use crate::storage::{Storage, rows};
 use crate::types::pipeline::{Pipeline, SourceConnector, SourceOptions};
 use crate::worker::plan::SourcePlan;
@@ -37,6 +39,7 @@ pub fn open_sources(
     pipeline: &Pipeline,
     storage: &dyn Storage,
     registration: &Registration,
+    queues: &Arc<dyn QueueReader>,
 ) -> Result<(OpenSources, Vec<Change>), PlacementError> {
     let mut sources = OpenSources::default();
     let mut changes = Vec::new();
@@ -47,20 +50,29 @@ pub fn open_sources(
         let numbers = registration.source(name);
         for (index, (connector, number)) in options.partitions.iter().zip(numbers).enumerate() {
             let position = rows::read_source_position(storage, *number)?;
+            let marks = rows::read_source_marks(storage, *number)?;
             let open = |on_change| {
                 let opening = Opening {
+                    position: position.as_deref(),
+                    marks: &marks,
                     on_change,
-                    ..Opening::at(position.as_deref())
+                    queues: Some(queues),
                 };
                 source::open(connector, opening)
             };
             let source = match open(OnChange::Refuse) {
-                Err(SourceError::IdentityChanged { path, was, now }) => {
-                    let what = format!("content of source {name} ({})", path.display());
+                Ok(source) => source,
+                Err(error) => {
+                    let change = error.change().ok_or(error)?;
+                    let place = match change.place.is_empty() {
+                        true => connector.describe_partition(connector.partition_name()),
+                        false => change.place,
+                    };
+                    let what = format!("{} of source {name} ({place})", change.what);
+                    let SourceChange { was, now, .. } = change;
                     changes.push(Change { what, was, now });
                     open(OnChange::StartOver)?
                 }
-                opened => opened?,
             };
             let plan = plan(name, options, (index, connector), source, reads_on);
             plans.push(Some(plan));
@@ -81,9 +93,18 @@ fn plan(
     let cores = || thread::available_parallelism().map_or(1, usize::from);
     let parallel = options.parallel_partitions.unwrap_or_else(cores);
     // The only partition of a source needs no other name than the source's.
-    let described = match count {
-        1 => format!("source {name}"),
-        _ => format!("{} of source {name}", connector.partition_name()),
+    let described = match (connector, count) {
+        (SourceConnector::Queue(queue), _) => {
+            format!("queue {} (source {name})", queue.partition_name)
+        }
+        (_, 1) => format!("source {name}"),
+        (SourceConnector::File(options), _) => {
+            format!("{} of source {name}", options.written_path)
+        }
+        _ => {
+            let partition = connector.describe_partition(connector.partition_name());
+            format!("{partition} of source {name}")
+        }
     };
     let turn = (count > parallel).then(|| SourceTurn {
         source: name.to_owned(),

@@ -9,19 +9,27 @@
 //! A sink that sends after the commit will answer [`Sealed`] with rows for its outbox, and take
 //! from there; the worker's loop stays the same.
 
+pub mod directory;
 pub mod file;
+pub mod null;
+pub mod queue;
 pub mod stdout;
 
 use crate::sink::file::FileSink;
+use crate::sink::null::NullSink;
+use crate::sink::queue::QueueSink;
 use crate::sink::stdout::StdoutSink;
 use crate::types::batch::Timestamp;
 use crate::types::pipeline::SinkConnector;
+use crate::types::queue::QueueRows;
 
 /// A sink for the connector that a pipeline names.
 pub fn open(connector: &SinkConnector) -> Box<dyn Sink> {
     match connector {
-        SinkConnector::File { .. } => Box::new(FileSink::new()),
+        SinkConnector::File { .. } | SinkConnector::Directory(_) => Box::new(FileSink::new()),
+        SinkConnector::Null => Box::new(NullSink),
         SinkConnector::Stdout => Box::new(StdoutSink::new()),
+        SinkConnector::Queue { partitions, .. } => Box::new(QueueSink::new(*partitions)),
     }
 }
 
@@ -67,6 +75,8 @@ pub enum Sealed {
     Nothing,
     /// Whole rows to append to the sink's file; see [`crate::types::epoch::SinkAppend`].
     Append(Vec<u8>),
+    /// Rows to append to partitions of the sink's queue, at least one to each, by the places of the partitions.
+    Rows(Vec<(usize, QueueRows)>),
 }
 
 /// A sink could not carry a message, or could not act.

@@ -5,16 +5,25 @@
 //! at a committed position, a source goes on with exactly the next record, or refuses when what it
 //! reads is no longer what was read before.
 
+pub mod directory;
 pub mod file;
+pub mod generator;
 pub mod parked;
+pub mod queue;
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::source::directory::DirectorySource;
 use crate::source::file::{FileSource, FinishedFile};
+use crate::source::generator::GeneratorSource;
+use crate::source::queue::{QueueReader, QueueSource};
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::epoch::{Checksum, SourceMark};
+use crate::types::ids::PartitionId;
 use crate::types::pipeline::SourceConnector;
 use crate::types::timestamp_runs::TimestampRuns;
 
@@ -51,6 +60,18 @@ pub trait Source: Send {
         None
     }
 
+    /// Whether the position is to be committed before the first record, as where the source begins depends on the
+    /// moment at which it was opened.
+    fn commits_where_it_begins(&self) -> bool {
+        false
+    }
+
+    /// Where records of the last poll are that have these numbers among
+    /// [`SourceRecords::lines`], for people: "line 17".
+    fn locate(&self, lines: &RangeInclusive<u64>) -> String {
+        numbered("line", lines)
+    }
+
     /// When the record that comes next was written, as far as it is known: by it the partitions of a
     /// source are ordered, the oldest first (row R5).
     fn write_time(&self) -> Timestamp;
@@ -60,7 +81,7 @@ pub trait Source: Send {
 }
 
 /// What a source is opened with.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Opening<'a> {
     /// The committed position; `None`: the source's beginning.
     pub position: Option<&'a [u8]>,
@@ -68,6 +89,8 @@ pub struct Opening<'a> {
     pub marks: &'a [SourceMark],
     /// What to do when it is no longer what was read before.
     pub on_change: OnChange,
+    /// The queues of the store; `None` where they are not at hand.
+    pub queues: Option<&'a Arc<dyn QueueReader>>,
 }
 
 impl Opening<'_> {
@@ -77,8 +100,38 @@ impl Opening<'_> {
             position,
             marks: &[],
             on_change: OnChange::Refuse,
+            queues: None,
         }
     }
+}
+
+/// "line 17", or "lines 17 to 19".
+fn numbered(noun: &str, numbers: &RangeInclusive<u64>) -> String {
+    match (numbers.start(), numbers.end()) {
+        (start, end) if start == end => format!("{noun} {start}"),
+        (start, end) => format!("{noun}s {start} to {end}"),
+    }
+}
+
+/// What the positions of each connector begin with, and what wrote them.
+const POSITION_TAGS: [(u8, &str); 4] = [
+    (file::POSITION_TAG, "files"),
+    (directory::POSITION_TAG, "a directory"),
+    (generator::POSITION_TAG, "a generator"),
+    (queue::POSITION_TAG, "a queue"),
+];
+
+/// What wrote a position, if it is of another kind of source than the connector.
+fn foreign_position(connector: &SourceConnector, position: &[u8]) -> Option<&'static str> {
+    let own = match connector {
+        SourceConnector::File(_) => file::POSITION_TAG,
+        SourceConnector::Directory(_) => directory::POSITION_TAG,
+        SourceConnector::Generator(_) => generator::POSITION_TAG,
+        SourceConnector::Queue(_) => queue::POSITION_TAG,
+    };
+    let written_by = |tag: &u8| POSITION_TAGS.iter().find(|(known, _)| known == tag);
+    let tag = position.first().filter(|tag| **tag != own)?;
+    written_by(tag).map(|(_, kind)| *kind)
 }
 
 /// Opens a source at its committed position, or at its beginning.
@@ -91,11 +144,32 @@ pub fn open(
     opening: Opening<'_>,
 ) -> Result<Box<dyn Source>, SourceError> {
     let Opening {
-        position,
+        mut position,
         on_change,
         ..
     } = opening;
+    let foreign = position.and_then(|position| foreign_position(connector, position));
+    if let Some(was) = foreign {
+        if on_change == OnChange::Refuse {
+            return Err(SourceError::OptionsChanged {
+                was: was.to_owned(),
+                now: describe_kind(connector),
+            });
+        }
+        position = None;
+    }
     match connector {
+        SourceConnector::Directory(options) => {
+            let opening = Opening {
+                position,
+                ..opening
+            };
+            Ok(Box::new(DirectorySource::open(options, opening)?))
+        }
+        SourceConnector::Generator(options) => {
+            let source = GeneratorSource::open(options, position, on_change)?;
+            Ok(Box::new(source))
+        }
         SourceConnector::File(options) => {
             // A file that is followed is never at an end.
             let finished = position.filter(|_| !options.follow);
@@ -105,6 +179,7 @@ pub fn open(
                 None => Ok(Box::new(FileSource::open(options, position, on_change)?)),
             }
         }
+        SourceConnector::Queue(options) => Ok(Box::new(QueueSource::open(options, opening)?)),
     }
 }
 
@@ -138,6 +213,9 @@ pub fn recognize(
 ) -> Result<Vec<bool>, SourceError> {
     match connector {
         SourceConnector::File(options) => file::recognize(options, positions),
+        SourceConnector::Directory(_)
+        | SourceConnector::Generator(_)
+        | SourceConnector::Queue(_) => Ok(vec![false; positions.len()]),
     }
 }
 
@@ -146,6 +224,9 @@ pub fn recognize(
 pub fn describe_kind(connector: &SourceConnector) -> String {
     match connector {
         SourceConnector::File(options) => file::describe_kind(options),
+        SourceConnector::Directory(options) => directory::describe_kind(options),
+        SourceConnector::Generator(options) => generator::describe_kind(options),
+        SourceConnector::Queue(options) => queue::describe_kind(&options.queue),
     }
 }
 
@@ -160,8 +241,20 @@ pub fn read_position(
     name: &str,
     position: &[u8],
 ) -> Result<PartitionReading, SourceError> {
+    if let Some(kind) = foreign_position(like, position) {
+        return Ok(PartitionReading {
+            is_at_end: false,
+            is_recognizable: false,
+            passed_bytes: 0,
+            content: Checksum::default(),
+            passed: format!("read as a partition of {kind}"),
+        });
+    }
     match like {
         SourceConnector::File(_) => file::read_position(name, position),
+        SourceConnector::Directory(options) => directory::read_position(options, position),
+        SourceConnector::Generator(options) => generator::read_position(options, name, position),
+        SourceConnector::Queue(_) => Ok(queue::read_position()),
     }
 }
 
@@ -259,6 +352,36 @@ pub enum SourceError {
         /// Why.
         source: std::io::Error,
     },
+    /// A directory could not be read.
+    #[error("failed to read the directory {}; see that it is there and may be read, or name another one", .path.display())]
+    OpenDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file that was being read in a directory has left it.
+    #[error("{} was {passed} when it left its directory; put it back to read the rest, or go on without it by --accept-change", .path.display())]
+    Vanished {
+        /// The file.
+        path: PathBuf,
+        /// How far it was read.
+        passed: String,
+    },
+    /// A pattern for the names of files is none.
+    #[error("the pattern {pattern:?} can't be used: {finding}; write one such as \"*.csv\"")]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it.
+        finding: String,
+    },
+    /// A file in a directory has a name that is not UTF-8.
+    #[error("the name of the file {} is not UTF-8; give it another one", .path.display())]
+    NameNotText {
+        /// The file, as far as its name can be shown.
+        path: PathBuf,
+    },
     /// The path names something that is no file, and reading it might never end.
     #[error("{} is not a regular file; name a file", .path.display())]
     NotAFile {
@@ -327,6 +450,16 @@ pub enum SourceError {
         /// What is there now.
         now: String,
     },
+    /// Other options lead to other records than those that were read before.
+    #[error(
+        "it would not give the records that were read before: it had {was}, it has {now}; put the old options back, or read it from its beginning with --accept-change"
+    )]
+    OptionsChanged {
+        /// What the position remembers.
+        was: String,
+        /// What the options are now.
+        now: String,
+    },
     /// A stored position can't be decoded: it was written by another release, or is damaged.
     #[error(
         "the stored position in {} can't be decoded: {finding}; run the release that wrote it, restore the data directory from a backup, or start afresh in another one", .path.display()
@@ -337,4 +470,110 @@ pub enum SourceError {
         /// What was wrong.
         finding: String,
     },
+    /// Rows of a queue were trimmed before the source had read them.
+    #[error(
+        "offsets {next} to {} of queue {partition} were trimmed before they were read, {} rows are gone; go on behind them with --accept-change, and keep rows for longer, or read them sooner, where none may be lost", .start - 1, .start - next
+    )]
+    RowsTrimmed {
+        /// The queue, with the partition's index.
+        partition: String,
+        /// The offset that came next.
+        next: u64,
+        /// The first offset that the partition still has.
+        start: u64,
+    },
+    /// A queue was deleted and made again under its name.
+    #[error(
+        "queue {partition} is not the one that was read before: it was partition {was}, it is partition {now}; read this one from its beginning with --accept-change, or name another queue"
+    )]
+    QueueRemade {
+        /// The queue, with the partition's index.
+        partition: String,
+        /// The partition's number by the position.
+        was: PartitionId,
+        /// The partition's number now.
+        now: PartitionId,
+    },
+    /// There is no such queue, or queues can't be read here.
+    #[error("queue {partition} is not there; declare it under [queues]")]
+    NoQueue {
+        /// The queue, with the partition's index.
+        partition: String,
+    },
+    /// Rows of a queue can't be read.
+    #[error("failed to read queue {partition} at offset {offset}")]
+    Queue {
+        /// The queue, with the partition's index.
+        partition: String,
+        /// The offset.
+        offset: u64,
+        /// Why.
+        source: Box<queue::QueueFailure>,
+    },
+}
+
+/// That a source is no longer what was read before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceChange {
+    /// Which part of it has changed, as it stands before "of source NAME": "content".
+    pub what: &'static str,
+    /// Its path or partition.
+    pub place: String,
+    /// What was read.
+    pub was: String,
+    /// What is there.
+    pub now: String,
+}
+
+impl SourceError {
+    /// The change that the error tells of, where that may be accepted with [`OnChange::StartOver`].
+    pub fn change(&self) -> Option<SourceChange> {
+        let (what, place, was, now) = match self {
+            SourceError::IdentityChanged { path, was, now } => (
+                "content",
+                path.display().to_string(),
+                was.clone(),
+                now.clone(),
+            ),
+            SourceError::RowsTrimmed {
+                partition,
+                next,
+                start,
+            } => (
+                "rows",
+                partition.clone(),
+                format!("read up to offset {next}"),
+                format!(
+                    "trimmed up to offset {start}, {} rows are gone unread",
+                    start - next
+                ),
+            ),
+            SourceError::QueueRemade {
+                partition,
+                was,
+                now,
+            } => (
+                "queue",
+                partition.clone(),
+                format!("partition {was}"),
+                format!("partition {now}, made again; it is read from its beginning"),
+            ),
+            SourceError::OptionsChanged { was, now } => {
+                ("records", String::new(), was.clone(), now.clone())
+            }
+            SourceError::Vanished { path, passed } => (
+                "content",
+                path.display().to_string(),
+                passed.clone(),
+                "gone; the rest of it will not be read".to_owned(),
+            ),
+            _ => return None,
+        };
+        Some(SourceChange {
+            what,
+            place,
+            was,
+            now,
+        })
+    }
 }

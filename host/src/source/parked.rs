@@ -1,10 +1,15 @@
 //! A source that waits for its turn: it was opened and found to be what was read before, holds
 //! nothing while it waits, and is opened again, with the same checks, when its first record is asked for.
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use crate::source::{
-    Opening, PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords, open,
+    Opening, PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords, numbered,
+    open,
 };
 use crate::types::batch::Timestamp;
+use crate::types::epoch::SourceMark;
 use crate::types::pipeline::SourceConnector;
 
 /// See the module's documentation.
@@ -49,6 +54,26 @@ impl Source for ParkedSource {
     fn position(&self) -> Vec<u8> {
         let opened = self.opened.as_ref();
         opened.map_or_else(|| self.position.clone(), |source| source.position())
+    }
+
+    fn take_marks(&mut self) -> Vec<SourceMark> {
+        let opened = self.opened.as_mut();
+        opened.map_or_else(Vec::new, |source| source.take_marks())
+    }
+
+    fn tell_time(&mut self, elapsed: Duration) {
+        if let Some(source) = &mut self.opened {
+            source.tell_time(elapsed);
+        }
+    }
+
+    fn wait_at_most(&self) -> Option<Duration> {
+        self.opened.as_ref()?.wait_at_most()
+    }
+
+    fn locate(&self, lines: &RangeInclusive<u64>) -> String {
+        let opened = self.opened.as_ref();
+        opened.map_or_else(|| numbered("line", lines), |source| source.locate(lines))
     }
 
     fn write_time(&self) -> Timestamp {

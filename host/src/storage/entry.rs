@@ -18,39 +18,65 @@ use crate::types::epoch::{
     SourceMark, StateChanges,
 };
 use crate::types::ids::{EpochId, Generation, PartitionId, SinkFileId};
-use crate::types::queue::QueueAppend;
+use crate::types::queue::{QueueAppend, QueuePlace, QueueSpan};
 
 /// A staged epoch on its way to the store: the body is encoded by whoever submits it, the head of
-/// the entry (predecessor, offsets in sink files and queues) is filled in by the committer, as often as needed.
+/// the entry (predecessor, places in sink files and queues) is filled in by the committer, as often as needed.
 #[derive(Debug, Clone)]
 pub struct EntryDraft {
     bytes: Vec<u8>,
-    /// Of files and of queues.
-    append_count: usize,
+    file_count: usize,
+    queue_count: usize,
 }
 
-/// Where the parts of an entry's head lie: version, predecessor, the body's checksum, how many
-/// offsets, the offsets.
+/// Where an epoch's appends begin, in their order: what the committer assigns.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AppendPlaces {
+    /// Offsets in sink files.
+    pub files: Vec<u64>,
+    /// Places in partitions of queues.
+    pub queues: Vec<QueuePlace>,
+}
+
+impl AppendPlaces {
+    /// Whether there is no append.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.queues.is_empty()
+    }
+}
+
+/// Where the parts of an entry's head lie: version, predecessor, the body's checksum, how many appends to
+/// files and to queues, the offset of each in its file, the span of each in its queue's partition.
 const PREDECESSOR_AT: usize = 1;
 const BODY_CHECKSUM_AT: usize = PREDECESSOR_AT + 32;
-const APPEND_COUNT_AT: usize = BODY_CHECKSUM_AT + 16;
-const OFFSETS_AT: usize = APPEND_COUNT_AT + 4;
+const COUNTS_AT: usize = BODY_CHECKSUM_AT + 16;
+const PLACES_AT: usize = COUNTS_AT + 8;
+const OFFSET_BYTES: usize = 8;
+/// Partition, count, bytes; then the place: offset, bytes before.
+const SPAN_BYTES: usize = 40;
+const PLACE_IN_SPAN_AT: usize = 24;
 
 impl EntryDraft {
     /// Encodes an epoch that [`check_storable`](crate::storage::codec::check_storable) let through.
     pub fn new(commit: &EpochCommit) -> EntryDraft {
-        let append_count = commit.appends.len() + commit.queue_appends.len();
-        let body_at = OFFSETS_AT + 8 * append_count;
+        let (file_count, queue_count) = (commit.appends.len(), commit.queue_appends.len());
         let mut bytes = Vec::with_capacity(entry_size_bound(commit));
-        bytes.resize(body_at, 0);
-        bytes[0] = FORMAT_VERSION;
+        bytes.push(FORMAT_VERSION);
+        bytes.resize(COUNTS_AT, 0);
+        put_u32(&mut bytes, len_u32(file_count));
+        put_u32(&mut bytes, len_u32(queue_count));
+        bytes.resize(PLACES_AT + OFFSET_BYTES * file_count, 0);
+        for append in &commit.queue_appends {
+            put_span(&mut bytes, &append.span(QueuePlace::default()));
+        }
+        let body_at = bytes.len();
         put_body(&mut bytes, commit);
         let checksum = Checksum::of(&bytes[body_at..]);
-        bytes[BODY_CHECKSUM_AT..APPEND_COUNT_AT].copy_from_slice(&checksum.0);
-        bytes[APPEND_COUNT_AT..OFFSETS_AT].copy_from_slice(&len_u32(append_count).to_le_bytes());
+        bytes[BODY_CHECKSUM_AT..COUNTS_AT].copy_from_slice(&checksum.0);
         EntryDraft {
             bytes,
-            append_count,
+            file_count,
+            queue_count,
         }
     }
 
@@ -58,23 +84,29 @@ impl EntryDraft {
     ///
     /// # Panics
     ///
-    /// When there are not as many offsets as the epoch has appends: first those to files, then those to
-    /// queues.
-    pub fn seal(&mut self, predecessor: &Head, offsets: &[u64]) -> Checksum {
+    /// When there are not as many places as the epoch has appends.
+    pub fn seal(&mut self, predecessor: &Head, places: &AppendPlaces) -> Checksum {
         assert_eq!(
-            offsets.len(),
-            self.append_count,
-            "one offset for each append"
+            (places.files.len(), places.queues.len()),
+            (self.file_count, self.queue_count),
+            "one place for each append"
         );
         let mut head = Vec::with_capacity(32);
         put_head(&mut head, predecessor);
         self.bytes[PREDECESSOR_AT..BODY_CHECKSUM_AT].copy_from_slice(&head);
-        for (index, offset) in offsets.iter().enumerate() {
-            let at = OFFSETS_AT + 8 * index;
-            self.bytes[at..at + 8].copy_from_slice(&offset.to_le_bytes());
+        let mut at = PLACES_AT;
+        for offset in &places.files {
+            self.bytes[at..at + OFFSET_BYTES].copy_from_slice(&offset.to_le_bytes());
+            at += OFFSET_BYTES;
+        }
+        for place in &places.queues {
+            let numbers = [place.offset, place.bytes_before].map(u64::to_le_bytes);
+            self.bytes[at + PLACE_IN_SPAN_AT..at + SPAN_BYTES]
+                .copy_from_slice(numbers.as_flattened());
+            at += SPAN_BYTES;
         }
         // The head holds the body's checksum, so this binds the whole entry.
-        Checksum::of(&self.bytes[..OFFSETS_AT + 8 * self.append_count])
+        Checksum::of(&self.bytes[..at])
     }
 
     /// The entry's bytes.
@@ -83,13 +115,60 @@ impl EntryDraft {
     }
 }
 
+/// The head of a staged epoch, proven by itself: what stands in it holds even where the body is damaged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryHead {
+    /// The head that the epoch follows.
+    pub predecessor: Head,
+    /// Where each append begins in its file.
+    pub files: Vec<u64>,
+    /// What each append to a queue is, and where it lies.
+    pub queues: Vec<QueueSpan>,
+    body_checksum: Checksum,
+}
+
+impl EntryHead {
+    /// Decodes the head of an entry and proves that it is the one whose checksum is `expected`.
+    ///
+    /// # Errors
+    ///
+    /// What was found instead.
+    pub fn decode(bytes: &[u8], expected: Checksum) -> Result<EntryHead, Finding> {
+        EntryHead::decode_front(bytes, expected).map(|(head, _)| head)
+    }
+
+    /// The head, and the body behind it.
+    fn decode_front(bytes: &[u8], expected: Checksum) -> Result<(EntryHead, &[u8]), Finding> {
+        let mut fields = Fields::open(bytes)?;
+        let predecessor = fields.head()?;
+        let body_checksum = fields.checksum()?;
+        let file_count = fields.count(OFFSET_BYTES)?;
+        let queue_count = fields.count(SPAN_BYTES)?;
+        let files = fields.u64s(file_count)?;
+        let queues = (0..queue_count)
+            .map(|_| fields.span())
+            .collect::<Result<_, _>>()?;
+        let body = fields.rest();
+        if Checksum::of(&bytes[..bytes.len() - body.len()]) != expected {
+            return Err(WRONG_CHECKSUM.to_owned());
+        }
+        let head = EntryHead {
+            predecessor,
+            files,
+            queues,
+            body_checksum,
+        };
+        Ok((head, body))
+    }
+}
+
+const WRONG_CHECKSUM: &str = "the entry's checksum does not match";
+
 /// A staged epoch as it was read back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The head that it follows.
-    pub predecessor: Head,
-    /// Where each append begins in its file, then where each begins in its queue's partition.
-    pub offsets: Vec<u64>,
+    /// What binds it to the epoch before, and where its appends lie.
+    pub head: EntryHead,
     /// The epoch.
     pub commit: EpochCommit,
 }
@@ -101,31 +180,30 @@ impl Entry {
     ///
     /// What was found instead.
     pub fn decode(bytes: &[u8], expected: Checksum) -> Result<Entry, Finding> {
-        let mut fields = Fields::open(bytes)?;
-        let predecessor = fields.head()?;
-        let body_checksum = fields.checksum()?;
-        let count = fields.count(8)?;
-        let offsets = (0..count)
-            .map(|_| fields.u64())
-            .collect::<Result<Vec<_>, _>>()?;
-        let body = fields.rest();
-        if Checksum::of(&bytes[..bytes.len() - body.len()]) != expected
-            || Checksum::of(body) != body_checksum
-        {
-            return Err("the entry's checksum does not match".to_owned());
+        let (head, body) = EntryHead::decode_front(bytes, expected)?;
+        if Checksum::of(body) != head.body_checksum {
+            return Err(WRONG_CHECKSUM.to_owned());
         }
         let mut fields = Fields::behind_version(body);
         let commit = fields.body()?;
         fields.end()?;
-        if commit.appends.len() + commit.queue_appends.len() != offsets.len() {
-            return Err("the entry does not have one offset for each append".to_owned());
+        let spans = (commit.queue_appends.iter().zip(&head.queues))
+            .all(|(append, span)| append.span(span.place) == *span);
+        let are_as_many = commit.appends.len() == head.files.len()
+            && commit.queue_appends.len() == head.queues.len();
+        if !are_as_many || !spans {
+            return Err("the entry does not have one place for each append".to_owned());
         }
-        Ok(Entry {
-            predecessor,
-            offsets,
-            commit,
-        })
+        Ok(Entry { head, commit })
     }
+}
+
+fn put_span(buffer: &mut Vec<u8>, span: &QueueSpan) {
+    put_u64(buffer, span.queue.0);
+    put_u64(buffer, span.count);
+    put_u64(buffer, span.size_bytes);
+    put_u64(buffer, span.place.offset);
+    put_u64(buffer, span.place.bytes_before);
 }
 
 /// At least the size of the epoch's entry, and not much more.
@@ -143,7 +221,7 @@ pub(super) fn entry_size_bound(commit: &EpochCommit) -> usize {
         .map(|append| 24 + append.bytes.len())
         .sum();
     let queue_appends: usize = (commit.queue_appends.iter())
-        .map(|append| 48 + 16 * append.rows.len() + append.rows.size_bytes())
+        .map(|append| 80 + 16 * append.rows.len() + append.rows.size_bytes())
         .sum();
     let marks = commit.source_marks.iter();
     let marks = marks.map(|mark| (mark.name.len(), &mark.value));
@@ -245,6 +323,18 @@ fn put_body(buffer: &mut Vec<u8>, commit: &EpochCommit) {
 }
 
 impl Fields<'_> {
+    fn span(&mut self) -> Result<QueueSpan, Finding> {
+        Ok(QueueSpan {
+            queue: PartitionId(self.u64()?),
+            count: self.u64()?,
+            size_bytes: self.u64()?,
+            place: QueuePlace {
+                offset: self.u64()?,
+                bytes_before: self.u64()?,
+            },
+        })
+    }
+
     fn state_changes(&mut self) -> Result<StateChanges, Finding> {
         let state = self.text()?;
         let count = self.u32()? as usize;
@@ -326,29 +416,48 @@ mod tests {
     use super::*;
     use crate::storage::codec::tests::{full_commit, predecessor};
 
+    fn places(file: u64, offset: u64, bytes_before: u64) -> AppendPlaces {
+        AppendPlaces {
+            files: vec![file],
+            queues: vec![QueuePlace {
+                offset,
+                bytes_before,
+            }],
+        }
+    }
+
     #[test]
     fn an_entry_comes_back_as_it_was_sealed() {
         let commit = full_commit();
         let mut draft = EntryDraft::new(&commit);
         let capacity = draft.bytes.capacity();
         assert!(draft.bytes.len() <= capacity && capacity == entry_size_bound(&commit));
-        draft.seal(&Head::default(), &[0, 0]);
-        let checksum = draft.seal(&predecessor(), &[77, 4]);
+        draft.seal(&Head::default(), &places(0, 0, 0));
+        let checksum = draft.seal(&predecessor(), &places(77, 4, 99));
         let entry = Entry::decode(draft.bytes(), checksum).unwrap();
-        assert_eq!(entry.predecessor, predecessor());
-        assert_eq!(entry.offsets, [77, 4]);
+        assert_eq!(entry.head.predecessor, predecessor());
+        assert_eq!(entry.head.files, [77]);
+        let place = QueuePlace {
+            offset: 4,
+            bytes_before: 99,
+        };
+        assert_eq!(entry.head.queues, [commit.queue_appends[0].span(place)]);
         assert_eq!(entry.commit, commit);
     }
 
     #[test]
     fn every_flipped_bit_and_every_cut_of_an_entry_is_noticed() {
         let mut draft = EntryDraft::new(&full_commit());
-        let checksum = draft.seal(&predecessor(), &[77, 4]);
+        let checksum = draft.seal(&predecessor(), &places(77, 4, 99));
         let bytes = draft.bytes();
         for index in 0..bytes.len() {
             let mut broken = bytes.to_vec();
             broken[index] ^= 0x10;
             assert!(Entry::decode(&broken, checksum).is_err(), "byte {index}");
+            // A damaged body leaves the head that tells where it had its place.
+            let is_in_head = index < PLACES_AT + OFFSET_BYTES + SPAN_BYTES;
+            let head = EntryHead::decode(&broken, checksum);
+            assert_eq!(head.is_err(), is_in_head, "byte {index}");
             assert!(
                 Entry::decode(&bytes[..index], checksum).is_err(),
                 "cut at {index}"

@@ -29,7 +29,7 @@
 //! | `0f` [`SOURCE_MARK`] | partition, name | something that the partition's source keeps by name |
 //! | `10` [`SINK_PROGRESS`] | partition, sink name | how far a sink is that the partition feeds |
 //! | `11` [`QUEUE_ROWS`] | queue partition, offset of the last row | rows that were written together |
-//! | `12` [`QUEUE_BOUNDS`] | queue partition | from where to where it has rows |
+//! | `12` [`QUEUE_BOUNDS`] | queue partition | from where to where it has rows, and their bytes |
 //!
 //! | catalog prefix | then | value |
 //! |---|---|---|
@@ -40,6 +40,8 @@
 //! | `f` [`CATALOG_SINK_FILE`] | sink file | where the file lies |
 //! | `m` [`CATALOG_MARK`] | | how many changes there were, and a digest of all rows |
 //! | `p` [`CATALOG_PIPELINE`] | pipeline name, `00`, rest | the controller's rows |
+//! | `q` [`CATALOG_QUEUE`] | queue name | the queue's partitions and retention |
+//! | `q` [`CATALOG_QUEUE`] | `00`, first partition | the same of a queue that was deleted, until its rows are gone |
 
 use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId, StreamId};
 
@@ -99,6 +101,9 @@ pub const CATALOG_SINK_FILE: u8 = b'f';
 pub const CATALOG_MARK: u8 = b'm';
 /// Rows of pipelines, which the controller owns.
 pub const CATALOG_PIPELINE: u8 = b'p';
+
+/// Rows of queues, which the controller owns.
+pub const CATALOG_QUEUE: u8 = b'q';
 
 /// Longest bulk key, in bytes; one below what the store underneath can express.
 pub const KEY_BYTES_MAX: usize = 65_534;
@@ -250,6 +255,23 @@ pub fn sink_progress(partition: PartitionId, sink: &str) -> Vec<u8> {
     [&key(SINK_PROGRESS, [partition.0]), sink.as_bytes()].concat()
 }
 
+/// Key of the chunk of a queue's partition whose last row has offset `last`: the first key from
+/// `queue_rows(queue, offset)` on is that of the chunk that holds the offset.
+pub fn queue_rows(queue: PartitionId, last: u64) -> Vec<u8> {
+    key(QUEUE_ROWS, [queue.0, last])
+}
+
+/// The queue's partition and the offset of the last row, of a chunk's key.
+pub fn parse_queue_rows(key: &[u8]) -> Option<(PartitionId, u64)> {
+    (key.len() == 17 && key[0] == QUEUE_ROWS)
+        .then(|| (PartitionId(number_at(key, 1)), number_at(key, 9)))
+}
+
+/// Key of the bounds of a queue's partition.
+pub fn queue_bounds(queue: PartitionId) -> Vec<u8> {
+    key(QUEUE_BOUNDS, [queue.0])
+}
+
 /// The range of keys of all that a partition has under a prefix of the table.
 pub fn all_of(prefix: u8, partition: PartitionId) -> (Vec<u8>, Vec<u8>) {
     let start = key(prefix, [partition.0]);
@@ -323,6 +345,22 @@ pub fn pipeline(name: &str, rest: &[u8]) -> Vec<u8> {
     key.push(0);
     key.extend_from_slice(rest);
     key
+}
+
+/// Catalog key of a queue; an empty name is the prefix of all of them.
+pub fn queue(name: &str) -> Vec<u8> {
+    [&[CATALOG_QUEUE], name.as_bytes()].concat()
+}
+
+/// Catalog key of a queue that was deleted, by its first partition.
+pub fn deleted_queue(first: PartitionId) -> Vec<u8> {
+    [&[CATALOG_QUEUE, 0], first.0.to_be_bytes().as_slice()].concat()
+}
+
+/// The name in a queue's catalog key; `None` in that of one that was deleted.
+pub fn parse_queue(key: &[u8]) -> Option<&str> {
+    let name = key.strip_prefix(&[CATALOG_QUEUE])?;
+    (name.first() != Some(&0)).then(|| std::str::from_utf8(name).ok())?
 }
 
 /// Whether only an implementation of storage may write this catalog row.
@@ -416,6 +454,10 @@ mod tests {
         let (start, end) = epoch_records_of(PartitionId(5));
         assert!(start < record && record < end);
         assert_eq!(parse_epoch_record(&applied(PartitionId(7))), None);
+        let rows = queue_rows(PartitionId(5), 9);
+        assert_eq!(parse_queue_rows(&rows), Some((PartitionId(5), 9)));
+        assert_eq!(parse_queue_rows(&record), None);
+        assert_eq!(owner(&queue_bounds(PartitionId(5))), Some(PartitionId(5)));
     }
 
     #[test]
@@ -442,5 +484,13 @@ mod tests {
         assert!(is_reserved_in_catalog(b""));
         assert!(!is_reserved_in_catalog(&lease(PartitionId(1))));
         assert!(!is_reserved_in_catalog(&pipeline("flights", b"")));
+        assert!(!is_reserved_in_catalog(&queue("alerts")));
+    }
+
+    #[test]
+    fn deleted_queues_are_told_from_others() {
+        assert_eq!(parse_queue(&queue("alerts")), Some("alerts"));
+        assert_eq!(parse_queue(&deleted_queue(PartitionId(1 << 60))), None);
+        assert_eq!(parse_queue(&pipeline("alerts", b"")), None);
     }
 }

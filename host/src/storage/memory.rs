@@ -10,16 +10,22 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::storage::codec::NewValue;
-use crate::storage::entry::EntryDraft;
+use crate::storage::entry::{AppendPlaces, EntryDraft};
 use crate::storage::leases::{self, Counter};
+use crate::storage::queue_codec::{
+    QueueChunk, chunk_key, decode_queue_bounds, encode_queue_bounds,
+};
+use crate::storage::queue_rows::trimmed_bounds;
 use crate::storage::scan::{ScanLimit, ScanPage};
 use crate::storage::{
-    CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, EpochName, Refusal, Storage,
-    StorageError, StoreSize, StoreSnapshot, StoredRow, check_catalog_change, codec, judge, keys,
+    CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, EpochName, QueueListener, Refusal,
+    Storage, StorageError, StoreSize, StoreSnapshot, StoredRow, check_catalog_change, codec,
+    final_name, judge, keys,
 };
 use crate::types::epoch::{EpochCommit, Head};
 use crate::types::ids::{PartitionId, SinkFileId};
 use crate::types::lease::Lease;
+use crate::types::queue::{QueueAppend, QueueBounds, QueuePlace};
 
 /// What goes wrong with an epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,6 +59,7 @@ pub type FaultPlan = Box<dyn FnMut(&EpochCommit) -> CommitFault + Send>;
 /// Storage in memory.
 pub struct MemoryStorage {
     state: Mutex<State>,
+    listeners: Mutex<Vec<QueueListener>>,
 }
 
 #[derive(Default)]
@@ -61,6 +68,8 @@ struct State {
     catalog: BTreeMap<Vec<u8>, Vec<u8>>,
     heads: BTreeMap<PartitionId, Head>,
     sink_files: BTreeMap<SinkFileId, SinkFile>,
+    /// What was in files that are finished, by their names.
+    finished_files: BTreeMap<PathBuf, Vec<u8>>,
     unsynced: Vec<EpochCommit>,
     has_stopped: bool,
     plan: Option<FaultPlan>,
@@ -91,6 +100,7 @@ impl MemoryStorage {
     pub fn new() -> MemoryStorage {
         MemoryStorage {
             state: Mutex::new(State::default()),
+            listeners: Mutex::default(),
         }
     }
 
@@ -109,7 +119,13 @@ impl MemoryStorage {
         (self.lock().sink_files.get(&file)).map(|sink| sink.bytes.clone())
     }
 
-    /// The process dies and another one opens the same storage. The plan does not come along.
+    /// What is in a finished file.
+    pub fn finished_bytes(&self, path: &Path) -> Option<Vec<u8>> {
+        self.lock().finished_files.get(path).cloned()
+    }
+
+    /// The process dies and another one opens the same storage. The plan does not come along, nor do those who
+    /// listen.
     pub fn crash_and_reopen(self, tail: UnsyncedTail) -> MemoryStorage {
         let mut state = self
             .state
@@ -125,6 +141,7 @@ impl MemoryStorage {
         state.plan = None;
         MemoryStorage {
             state: Mutex::new(state),
+            listeners: Mutex::default(),
         }
     }
 
@@ -154,6 +171,16 @@ impl State {
                     partition: commit.partition,
                     epoch: commit.epoch,
                     finding: format!("sink file {} is not open", append.file),
+                });
+            }
+        }
+        for file in &commit.finished_files {
+            let sink = self.sink_files.get(file);
+            if sink.and_then(|sink| final_name(&sink.path)).is_none() {
+                return Err(StorageError::Unstorable {
+                    partition: commit.partition,
+                    epoch: commit.epoch,
+                    finding: format!("sink file {file} can't be finished"),
                 });
             }
         }
@@ -204,11 +231,20 @@ impl State {
                 None => self.rows.remove(key),
             };
         });
-        let mut offsets = Vec::with_capacity(commit.appends.len());
+        let mut places = AppendPlaces::default();
+        for append in &commit.queue_appends {
+            places.queues.push(self.append_to_queue(append));
+        }
         for append in &commit.appends {
             if let Some(sink) = self.sink_files.get_mut(&append.file) {
-                offsets.push(sink.bytes.len() as u64);
+                places.files.push(sink.bytes.len() as u64);
                 sink.bytes.extend_from_slice(&append.bytes);
+            }
+        }
+        for file in &commit.finished_files {
+            if let Some(sink) = self.sink_files.remove(file) {
+                let name = final_name(&sink.path).unwrap_or(sink.path);
+                self.finished_files.insert(name, sink.bytes);
             }
         }
         let predecessor = self
@@ -219,10 +255,52 @@ impl State {
         let head = Head {
             generation: commit.generation,
             epoch: commit.epoch,
-            checksum: EntryDraft::new(commit).seal(&predecessor, &offsets),
+            checksum: EntryDraft::new(commit).seal(&predecessor, &places),
         };
         self.heads.insert(commit.partition, head);
         head
+    }
+
+    fn queue_bounds(&self, queue: PartitionId) -> Result<QueueBounds, StorageError> {
+        let row = self.rows.get(&keys::queue_bounds(queue));
+        row.map_or(Ok(QueueBounds::default()), |value| {
+            decode_queue_bounds(queue, value)
+        })
+    }
+
+    fn append_to_queue(&mut self, append: &QueueAppend) -> QueuePlace {
+        let queue = append.queue;
+        let mut bounds = (self.queue_bounds(queue)).expect("only this file writes the row");
+        let chunk = QueueChunk {
+            place: bounds.next_place(),
+            append: append.clone(),
+        };
+        bounds.cover(&chunk.span());
+        self.rows.insert(chunk_key(&chunk.span()), chunk.encode());
+        let value = encode_queue_bounds(&bounds);
+        self.rows.insert(keys::queue_bounds(queue), value);
+        chunk.place
+    }
+
+    fn trim_queue(&mut self, queue: PartitionId, before: u64) -> Result<(), StorageError> {
+        let bounds = self.queue_bounds(queue)?;
+        let (first, end) = keys::all_of(keys::QUEUE_ROWS, queue);
+        let start = keys::queue_rows(queue, before.min(bounds.end));
+        let at_start = self.scan(&start, &end, ScanLimit::rows(1));
+        let trimmed = trimmed_bounds(bounds, before, at_start.first())?;
+        if trimmed != bounds {
+            self.remove_range(&first, &keys::queue_rows(queue, trimmed.start));
+            let value = encode_queue_bounds(&trimmed);
+            self.rows.insert(keys::queue_bounds(queue), value);
+        }
+        Ok(())
+    }
+
+    fn remove_range(&mut self, start: &[u8], end: &[u8]) {
+        let gone = self.scan(start, end, ScanLimit::rows(usize::MAX));
+        gone.iter().for_each(|(key, _)| {
+            self.rows.remove(key);
+        });
     }
 
     fn scan(&self, start: &[u8], end: &[u8], limit: ScanLimit) -> Vec<StoredRow> {
@@ -276,6 +354,11 @@ impl Storage for MemoryStorage {
             Ok(mut state) => state.commit(&lease, &commit),
             Err(_) => Ok(CommitOutcome::Unknown),
         };
+        if !commit.queue_appends.is_empty() {
+            let listeners = self.listeners.lock();
+            let listeners = listeners.unwrap_or_else(PoisonError::into_inner);
+            listeners.iter().for_each(|listener| listener());
+        }
         CommitTicket::answered(answer)
     }
 
@@ -316,6 +399,14 @@ impl Storage for MemoryStorage {
         if let Some(id) = known {
             return Ok(id);
         }
+        if let Some(name) = final_name(path)
+            && self.running()?.finished_files.contains_key(&name)
+        {
+            return Err(StorageError::SinkFile {
+                path: path.to_owned(),
+                finding: format!("{} is there already", name.display()),
+            });
+        }
         let id = SinkFileId(leases::allocate(self, Counter::SinkFiles, 1)?);
         let sink = SinkFile {
             path: path.to_owned(),
@@ -323,6 +414,25 @@ impl Storage for MemoryStorage {
         };
         self.running()?.sink_files.insert(id, sink);
         Ok(id)
+    }
+
+    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError> {
+        self.running()?.trim_queue(queue, before)
+    }
+
+    fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError> {
+        let mut state = self.running()?;
+        let (start, end) = keys::all_of(keys::QUEUE_ROWS, queue);
+        state.remove_range(&start, &end);
+        state.rows.remove(&keys::queue_bounds(queue));
+        Ok(())
+    }
+
+    fn on_queue_append(&self, listener: QueueListener) {
+        let listeners = self.listeners.lock();
+        listeners
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(listener);
     }
 
     fn settle(&self) -> Result<(), StorageError> {
@@ -388,7 +498,13 @@ mod tests {
         contract::Fixture {
             storage,
             sink_directory: PathBuf::from("/sinks"),
-            read_sink: Box::new(move |id, _| reader.sink_bytes(id).expect("it is open")),
+            read_sink: Box::new(move |id, path| {
+                let finished = || reader.finished_bytes(path);
+                reader
+                    .sink_bytes(id)
+                    .or_else(finished)
+                    .expect("it is there")
+            }),
             keep: Box::new(()),
         }
     }

@@ -5,6 +5,7 @@
 //!   ┌──────────────────────────────┐   ┌───────────────────────────────────┐
 //!   │ positions, frontiers, states,│   │ leases, heads, counters, pipelines│
 //!   │ timers, chunks, epoch records│   │ and their partitions, sink files  │
+//!   │ rows of queues               │   │                                   │
 //!   └──────────────▲───────────────┘   └─────────────▲─────────────────────┘
 //!                  │ get, get_many, scan              │ read_catalog, commit_catalog
 //!                  └────────── commit_epoch ──────────┘
@@ -30,6 +31,14 @@
 //!     another partition) before anything of it is written, with the reason.
 //! 11. MUST refuse a catalog change that touches a row of its own (heads, sink files, the store id)
 //!     or whose value is longer than [`CATALOG_VALUE_BYTES_MAX`].
+//! 12. MUST give the rows that epochs append to a queue's partition offsets from 0 on, without gap, in
+//!     the order of decision, and keep each there, whole and once, until it is trimmed. The partition's
+//!     end never falls.
+//! 13. MUST trim a queue's partition all or not at all, durably, whoever reads or writes it meanwhile.
+//! 14. MUST call those who listen for rows of queues after the rows can be read, and after every epoch
+//!     that brought some.
+//! 15. MUST give a file that an epoch has finished its final name ([`final_name`]), with all its rows, never over
+//!     another file and never before the epoch is decided; after that it keeps nothing of the file.
 //!
 //! `contract.rs` is the suite that every implementation passes.
 
@@ -45,6 +54,7 @@ pub mod kinds;
 pub mod leases;
 pub mod memory;
 mod queue_codec;
+pub mod queue_rows;
 pub mod rows;
 pub mod scan;
 mod timer_codec;
@@ -52,7 +62,7 @@ pub mod timer_keys;
 pub mod timer_rows;
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use crate::storage::scan::ScanLimit;
 use crate::types::epoch::{EpochCommit, Head};
@@ -68,6 +78,19 @@ pub const CATALOG_KEY_BYTES_MAX: usize = 1_024;
 
 /// About how many bytes of rows a scan of keys holds at a time, in bytes.
 const KEY_SCAN_BYTES: usize = 1 << 20;
+
+/// What the names of files end with that are still written and will be finished.
+pub const PART_SUFFIX: &str = ".part";
+
+/// The name that a file gets once it is finished: its own without [`PART_SUFFIX`]. `None` for one that has no
+/// other name, which can't be finished.
+pub fn final_name(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_str()?.strip_suffix(PART_SUFFIX)?;
+    (!name.is_empty()).then(|| path.with_file_name(name))
+}
+
+/// Told that queues have new rows. It must return soon and must not call the storage.
+pub type QueueListener = Arc<dyn Fn() + Send + Sync>;
 
 /// A row as it is stored: key and value.
 pub type StoredRow = (Vec<u8>, Vec<u8>);
@@ -183,14 +206,36 @@ pub trait Storage: Send + Sync {
     /// When the store fails.
     fn commit_catalog(&self, change: &CatalogChange) -> Result<CatalogOutcome, StorageError>;
 
-    /// Takes a file under the committer's care, or finds it again. Only epochs append to it.
+    /// Takes a file under the committer's care, or finds it again. Only epochs append to it. One whose name
+    /// ends in [`PART_SUFFIX`] may be finished by an epoch (rule 15).
     ///
     /// # Errors
     ///
     /// [`StorageError::SinkFile`] when the file is no regular one, is another sink's by another name,
     /// or does not end where the store committed to: somebody else wrote to it, cut it, or it was
-    /// there before the store. [`StorageError::SinkFileInUse`] when another process writes to it.
+    /// there before the store, or if what it is to be called when it is finished is there.
+    /// [`StorageError::SinkFileInUse`] when another process writes to it.
     fn open_sink_file(&self, path: &Path) -> Result<SinkFileId, StorageError>;
+
+    /// Lets the rows of a queue's partition below offset `before` go, or all of them when it is beyond the end.
+    /// Durable when it returns; trimming to where it starts already changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails, or the chunk that holds the new first row does not decode.
+    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError>;
+
+    /// Removes a queue's partition, rows and bounds. Nobody may append to it any more. Durable when it
+    /// returns; one that is not there stays so. Interrupted, it leaves the partition without rows, or as it was.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError>;
+
+    /// Has `listener` called whenever queues have new rows, for as long as the storage is open. For readers in
+    /// this process that wait; it may be called more often than there are rows.
+    fn on_queue_append(&self, listener: QueueListener);
 
     /// Brings everything decided to its place (rows, sink files) and syncs it. Returns when done;
     /// what was submitted before is decided by then.
@@ -414,6 +459,19 @@ pub enum StorageError {
         path: PathBuf,
         /// Who holds it, as far as its lock file tells.
         holder: String,
+    },
+    /// A newer release made the data directory, in a format that this one does not know.
+    #[error(
+        "data directory {} has format {found}, this release knows formats up to {known}; nothing in it was touched: \
+         run the release that made it, or a newer one, or name another directory with --data", .path.display()
+    )]
+    NewerDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The newest format that this release knows.
+        known: u32,
     },
     /// A file or directory could not be opened, read, written or synced.
     #[error("failed to {action} {}", .path.display())]

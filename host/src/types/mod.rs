@@ -2,6 +2,7 @@
 
 pub mod batch;
 pub mod column;
+pub mod connectors;
 pub mod digest;
 pub mod epoch;
 pub mod finding;

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::types::batch::ComputationKind;
+use crate::types::connectors::{DirectorySinkOptions, DirectorySourceOptions, GeneratorOptions};
 use crate::types::finding::Finding;
+use crate::types::queue::Retention;
 
 /// One pipeline: sources, computations, streams and sinks under one name.
 #[derive(Debug, Clone)]
@@ -23,6 +25,8 @@ pub struct Pipeline {
     pub computations: BTreeMap<String, ComputationOptions>,
     /// Sinks by name.
     pub sinks: BTreeMap<String, SinkOptions>,
+    /// Queues by name: those that its sources and sinks name, at least.
+    pub queues: BTreeMap<String, QueueOptions>,
     /// How large epochs and batches may grow.
     pub epoch: EpochLimits,
     /// How much may wait between jobs.
@@ -133,6 +137,12 @@ pub enum AllIdle {
 pub enum SourceConnector {
     /// A file, read once to its end, where what is appended later is read by the next run; or followed.
     File(FileSourceOptions),
+    /// The files of a directory, one after the other; what comes later is read by the next run, or followed.
+    Directory(DirectorySourceOptions),
+    /// Records that are made, for load tests.
+    Generator(GeneratorOptions),
+    /// A partition of a queue of the same store.
+    Queue(QueueSourceOptions),
 }
 
 /// A file to read.
@@ -156,13 +166,19 @@ impl SourceConnector {
     pub fn partition_name(&self) -> &str {
         match self {
             SourceConnector::File(options) => &options.written_path,
+            SourceConnector::Directory(options) => &options.partition_name,
+            SourceConnector::Generator(options) => &options.partition_name,
+            SourceConnector::Queue(options) => &options.partition_name,
         }
     }
 
-    /// Whether it has no end: what is appended is read as it comes.
+    /// Whether it has no end: what comes later is read as it comes.
     pub fn is_followed(&self) -> bool {
         match self {
             SourceConnector::File(options) => options.follow,
+            SourceConnector::Directory(options) => options.follow,
+            SourceConnector::Generator(options) => options.count.is_none(),
+            SourceConnector::Queue(options) => options.follow,
         }
     }
 
@@ -174,8 +190,84 @@ impl SourceConnector {
                 written_path: name.to_owned(),
                 ..options.clone()
             }),
+            SourceConnector::Directory(options) => {
+                SourceConnector::Directory(DirectorySourceOptions {
+                    partition_name: name.to_owned(),
+                    ..options.clone()
+                })
+            }
+            SourceConnector::Generator(options) => SourceConnector::Generator(GeneratorOptions {
+                partition_name: name.to_owned(),
+                ..options.clone()
+            }),
+            SourceConnector::Queue(options) => SourceConnector::Queue(QueueSourceOptions {
+                partition_name: name.to_owned(),
+                ..options.clone()
+            }),
         }
     }
+
+    /// A partition of that name of the same source, for people: "file a.csv".
+    pub fn describe_partition(&self, name: &str) -> String {
+        match self {
+            SourceConnector::File(_) => format!("file {name}"),
+            SourceConnector::Directory(_) | SourceConnector::Generator(_) => {
+                format!("partition {name}")
+            }
+            SourceConnector::Queue(_) => format!("queue {name}"),
+        }
+    }
+}
+
+/// A partition of a queue to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueSourceOptions {
+    /// The queue.
+    pub queue: String,
+    /// Which of its partitions, from 0.
+    pub index: u32,
+    /// What the partition is known by among those of its source: `alerts[0]`.
+    pub partition_name: String,
+    /// Whether rows are read as they come, so that the source never ends. If not, it ends where the queue
+    /// ended when the source was opened.
+    pub follow: bool,
+    /// Where it begins when it is read for the first time.
+    pub from: QueueStart,
+}
+
+impl QueueSourceOptions {
+    /// Partition `index` of a queue.
+    pub fn new(queue: &str, index: u32, follow: bool, from: QueueStart) -> QueueSourceOptions {
+        QueueSourceOptions {
+            queue: queue.to_owned(),
+            index,
+            partition_name: format!("{queue}[{index}]"),
+            follow,
+            from,
+        }
+    }
+}
+
+/// Where a queue is read from when it is read for the first time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum QueueStart {
+    /// The first row that it still has.
+    #[default]
+    Start,
+    /// Behind the last row that it has then.
+    End,
+}
+
+/// A queue that the pipeline uses; a run makes those that the store does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueOptions {
+    /// How many partitions it has, at least 1.
+    pub partitions: u32,
+    /// How long its rows are kept; `None` where the pipeline file does not say, so that what the store has stays
+    /// in force.
+    pub retention: Option<Retention>,
+    /// Line of the pipeline file where its table begins.
+    pub line: usize,
 }
 
 impl FileSourceOptions {
@@ -391,8 +483,19 @@ pub enum SinkConnector {
         /// Made absolute against the pipeline file's folder.
         path: PathBuf,
     },
+    /// A directory of files that get each payload as a line, exactly once.
+    Directory(DirectorySinkOptions),
     /// Standard output, each payload a line, at least once.
     Stdout,
+    /// Nowhere: rows are counted and dropped.
+    Null,
+    /// A queue of the same store that gets each message as a row, exactly once.
+    Queue {
+        /// The queue.
+        queue: String,
+        /// How many partitions it has: a message goes to that of its key.
+        partitions: u32,
+    },
 }
 
 /// How large epochs and batches may grow.
@@ -406,6 +509,9 @@ pub struct EpochLimits {
     pub max_rows_per_epoch: usize,
     /// Payload and key bytes in one epoch.
     pub max_bytes_per_epoch: usize,
+    /// For how long an epoch takes items: what is computed waits no longer for more. The batch that is being
+    /// computed then is the last one.
+    pub max_duration: Duration,
 }
 
 impl Default for EpochLimits {
@@ -415,6 +521,7 @@ impl Default for EpochLimits {
             max_bytes_per_batch: 10 << 20,
             max_rows_per_epoch: 65_536,
             max_bytes_per_epoch: 32 << 20,
+            max_duration: Duration::from_millis(50),
         }
     }
 }

@@ -13,7 +13,9 @@ mod job_time;
 mod output;
 pub mod plan;
 pub mod progress;
+pub mod queue_keeper;
 pub mod reading;
+pub mod rolling;
 mod source_pace;
 pub mod source_times;
 pub mod stall;
@@ -22,7 +24,7 @@ pub mod time_progress;
 pub mod timers;
 pub mod turns;
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use crate::clock::Clock;
@@ -34,6 +36,7 @@ use crate::worker::error::JobError;
 use crate::worker::job::{Job, JobEnd};
 use crate::worker::plan::JobPlan;
 use crate::worker::progress::RunProgress;
+use crate::worker::queue_keeper::QueueKeeper;
 use crate::worker::timers::TimersError;
 
 /// Stack of a job's thread: WebAssembly runs on it, up to the engine's own bound.
@@ -43,6 +46,7 @@ const JOB_STACK_BYTES: usize = 8 << 20;
 pub struct Worker {
     jobs: Vec<(String, Job)>,
     board: Arc<LaneBoard>,
+    keeper: Option<QueueKeeper>,
 }
 
 /// Stops a worker from outside.
@@ -77,6 +81,13 @@ impl Worker {
             progress: progress.clone(),
             clock: Arc::clone(clock),
         };
+        // Jobs that wait for rows of a queue look again when there are any.
+        let board = Arc::downgrade(&context.board);
+        storage.on_queue_append(Arc::new(move || {
+            if let Some(board) = board.upgrade() {
+                board.wake_all();
+            }
+        }));
         let mut announced = Vec::with_capacity(plans.len());
         for plan in plans {
             let name = plan.label();
@@ -89,7 +100,15 @@ impl Worker {
         Ok(Worker {
             jobs,
             board: context.board,
+            keeper: None,
         })
+    }
+
+    /// Has queues kept within their retention while the jobs run.
+    #[must_use]
+    pub fn with_queue_keeper(mut self, keeper: QueueKeeper) -> Worker {
+        self.keeper = keeper.is_needed().then_some(keeper);
+        self
     }
 
     /// What stops the worker from outside.
@@ -106,7 +125,19 @@ impl Worker {
     /// The failure of each job that failed, with the job's name.
     pub fn run(self) -> Result<JobEnd, Vec<(String, JobError)>> {
         let board = &self.board;
+        let (jobs_run, jobs_ended) = mpsc::channel();
         let ends: Vec<(String, Result<JobEnd, JobError>)> = thread::scope(|scope| {
+            if let Some(keeper) = self.keeper {
+                let thread = thread::Builder::new().name("queue keeper".to_owned());
+                let spawned = thread.spawn_scoped(scope, move || keeper.run(&jobs_ended));
+                if let Err(error) = spawned {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(
+                        error,
+                        "no thread to trim queues: none is trimmed in this run"
+                    );
+                }
+            }
             let threads: Vec<_> = self
                 .jobs
                 .into_iter()
@@ -127,7 +158,7 @@ impl Worker {
                     (name, thread)
                 })
                 .collect();
-            threads
+            let ends = threads
                 .into_iter()
                 .map(|(name, thread)| {
                     let end = match thread.map(thread::ScopedJoinHandle::join) {
@@ -137,7 +168,9 @@ impl Worker {
                     };
                     (name, end)
                 })
-                .collect()
+                .collect();
+            drop::<mpsc::Sender<()>>(jobs_run);
+            ends
         });
         let mut end = JobEnd::Finished;
         let mut failures = Vec::new();

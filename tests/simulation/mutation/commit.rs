@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tidelock::source::queue::QueuePosition;
 use tidelock::storage::{CommitOutcome, Refusal, Storage, StorageError, leases};
 use tidelock::types::batch::Timestamp;
 use tidelock::types::epoch::{EpochCommit, LaneTrim, SinkAppend};
@@ -78,6 +79,22 @@ impl Mutation {
                     kept.undecided_rows.insert(commit.partition, rows);
                 }
                 return Ok(outcome);
+            }
+            Mutation::QueueRowsOfUndecidedEpoch => {
+                let outcome = storage.commit_honestly(lease, commit.clone())?;
+                if is_turned_down(storage, &commit, outcome) && !commit.queue_appends.is_empty() {
+                    storage.commit_honestly(lease, queue_rows_alone(commit))?;
+                }
+                return Ok(outcome);
+            }
+            Mutation::QueueRowLost => lose_queue_row(&mut commit),
+            Mutation::QueuePositionOneShort => {
+                if let Some(position) = &mut commit.source_position
+                    && let Ok(mut of_queue) = QueuePosition::decode(position)
+                {
+                    of_queue.next = of_queue.next.saturating_sub(1);
+                    *position = of_queue.encode();
+                }
             }
             Mutation::ClampDropped => {
                 let now = storage.now();
@@ -187,6 +204,28 @@ fn written_at(payload: &[u8]) -> Timestamp {
     write_time(part_of(payload), number_of(payload))
 }
 
+/// The epoch without anything but rows of queues.
+fn queue_rows_alone(commit: EpochCommit) -> EpochCommit {
+    EpochCommit {
+        chunks: Vec::new(),
+        queue_appends: commit.queue_appends.clone(),
+        ..chunks_alone(commit)
+    }
+}
+
+fn lose_queue_row(commit: &mut EpochCommit) {
+    for append in &mut commit.queue_appends {
+        let rows = Arc::make_mut(&mut append.rows);
+        let left = rows.len().saturating_sub(1);
+        rows.keys.truncate(left);
+        rows.event_times.truncate(left);
+        rows.payloads.truncate(left);
+    }
+    commit
+        .queue_appends
+        .retain(|append| !append.rows.is_empty());
+}
+
 fn chunks_alone(commit: EpochCommit) -> EpochCommit {
     EpochCommit {
         source_position: None,
@@ -196,6 +235,7 @@ fn chunks_alone(commit: EpochCommit) -> EpochCommit {
         states: Vec::new(),
         trims: Vec::new(),
         appends: Vec::new(),
+        queue_appends: Vec::new(),
         timers: Vec::new(),
         ..commit
     }

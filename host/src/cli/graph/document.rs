@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 
 use crate::controller::graph::{JobHead, job_shapes, transforms_reading};
 use crate::types::batch::ComputationKind;
+use crate::types::connectors::GeneratorOptions;
 use crate::types::pipeline::{Pipeline, SinkConnector, SourceConnector, SourceOptions};
 
 /// How many files of a source are named where there is little room.
@@ -223,7 +224,12 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
         component: None,
         partitions: u32::try_from(options.partitions.len()).ok(),
         files: (options.partitions.iter())
-            .map(|partition| partition.partition_name().to_owned())
+            .filter_map(|partition| match partition {
+                SourceConnector::File(options) => Some(options.written_path.clone()),
+                SourceConnector::Directory(_)
+                | SourceConnector::Generator(_)
+                | SourceConnector::Queue(_) => None,
+            })
             .collect(),
         inputs: Vec::new(),
         outputs: vec![name.clone()],
@@ -252,7 +258,12 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
         id: NodeId::new(NodeKind::Sink, name),
         detail: match &options.connector {
             SinkConnector::File { path } => format!("file {}", written(path)),
+            SinkConnector::Directory(options) => {
+                format!("files {}", written(&options.path.join(options.files())))
+            }
             SinkConnector::Stdout => "stdout".to_owned(),
+            SinkConnector::Null => "null".to_owned(),
+            SinkConnector::Queue { queue, .. } => format!("queue {queue}"),
         },
         component: None,
         partitions: None,
@@ -264,8 +275,34 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
     sources.chain(computations).chain(sinks).collect()
 }
 
-/// The files of a source, the first ones by name, and their format.
+/// What a source reads.
 fn source_detail(options: &SourceOptions) -> String {
+    match options.partitions.first() {
+        Some(SourceConnector::Generator(options)) => generator_detail(options),
+        Some(SourceConnector::Queue(options)) => {
+            let end = if options.follow { ", followed" } else { "" };
+            format!("queue {}{end}", options.queue)
+        }
+        Some(SourceConnector::Directory(options)) => format!(
+            "files {} of directory {}, {}",
+            options.pattern,
+            options.written_path,
+            options.format.name()
+        ),
+        _ => files_detail(options),
+    }
+}
+
+fn generator_detail(options: &GeneratorOptions) -> String {
+    let count = options.count.map(|count| format!("{count} records"));
+    let rate = options.rate.map(|rate| format!("{rate} a second"));
+    let count = count.unwrap_or_else(|| "records without end".to_owned());
+    let detail = [Some(format!("generator, {count}")), rate];
+    detail.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// The files of a source, the first ones by name, and their format.
+fn files_detail(options: &SourceOptions) -> String {
     let count = options.partitions.len();
     let noun = if count == 1 { "file" } else { "files" };
     let first = options.partitions.iter().take(FILES_SHOWN_MAX);

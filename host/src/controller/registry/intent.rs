@@ -36,6 +36,8 @@ pub struct SinkIntent {
     pub identity: String,
     /// The file that it appends to, absolute; `None` for one without a file.
     pub path: Option<String>,
+    /// The queue that it appends to; `None` for one to something else.
+    pub queue: Option<String>,
 }
 
 /// How a component encodes the values of a state.

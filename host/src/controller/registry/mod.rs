@@ -156,6 +156,11 @@ impl Registration {
         self.source_partitions.retiring(source)
     }
 
+    /// The partitions of sources that are not remembered any more once this is committed.
+    pub fn forgotten_source_partitions(&self) -> &[PartitionId] {
+        self.source_partitions.forgotten()
+    }
+
     /// The partitions that a source's list has no more and that are remembered.
     pub fn unlisted(&self, source: &str) -> Vec<UnlistedPartition> {
         self.source_partitions.unlisted(source)

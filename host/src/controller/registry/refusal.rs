@@ -65,8 +65,9 @@ pub(super) fn refuse_taken_sinks(
     pipeline: &str,
     intent: &Intent,
 ) -> Result<(), RegistryError> {
-    for (owner, theirs) in rows::sinks_of_all_pipelines(storage)? {
-        let is_same = |ours: &SinkIntent| ours.path.is_some() && ours.path == theirs.path;
+    for theirs in rows::sinks_of_all_pipelines(storage)? {
+        let (owner, path) = (theirs.pipeline, theirs.row.last.path);
+        let is_same = |ours: &SinkIntent| ours.path.is_some() && ours.path == path;
         if owner == pipeline {
             continue;
         }

@@ -180,10 +180,35 @@ pub(super) fn difference(before: &Rows, after: &Rows) -> Vec<(Vec<u8>, Option<Ve
     written.chain(gone.map(|key| (key.clone(), None))).collect()
 }
 
-/// The sinks of all pipelines of the store, each with its pipeline's name.
-pub(super) fn sinks_of_all_pipelines(
+/// A source or sink of some pipeline of the store.
+#[derive(Debug)]
+pub(in crate::controller) struct NodeOfPipeline<T> {
+    /// The pipeline.
+    pub(in crate::controller) pipeline: String,
+    /// The source or sink.
+    pub(in crate::controller) name: String,
+    /// Its row.
+    pub(in crate::controller) row: NodeRow<T>,
+}
+
+/// The sinks that pipelines of the store have or had.
+pub(in crate::controller) fn sinks_of_all_pipelines(
     storage: &dyn Storage,
-) -> Result<Vec<(String, SinkIntent)>, StorageError> {
+) -> Result<Vec<NodeOfPipeline<SinkIntent>>, StorageError> {
+    nodes_of_all_pipelines(storage, SINK)
+}
+
+/// The sources that pipelines of the store have or had: their kinds.
+pub(in crate::controller) fn sources_of_all_pipelines(
+    storage: &dyn Storage,
+) -> Result<Vec<NodeOfPipeline<String>>, StorageError> {
+    nodes_of_all_pipelines(storage, SOURCE)
+}
+
+fn nodes_of_all_pipelines<T: DeserializeOwned>(
+    storage: &dyn Storage,
+    what: &str,
+) -> Result<Vec<NodeOfPipeline<T>>, StorageError> {
     let mut rows_of: BTreeMap<String, Vec<StoredRow>> = BTreeMap::new();
     for (key, value) in storage.scan_catalog(&[keys::CATALOG_PIPELINE])? {
         let name_and_rest = &key[1..];
@@ -191,17 +216,22 @@ pub(super) fn sinks_of_all_pipelines(
             continue;
         };
         let (owner, rest) = (&name_and_rest[..end], &name_and_rest[end + 1..]);
-        if let Some(name) = rest.strip_prefix(SINK.as_bytes()) {
+        if let Some(name) = rest.strip_prefix(what.as_bytes()) {
             let rows = rows_of.entry(text(owner)).or_default();
             rows.push((name.to_vec(), value));
         }
     }
-    let mut sinks = Vec::new();
-    for (owner, rows) in rows_of {
-        let of_owner: BTreeMap<String, NodeRow<SinkIntent>> = decode_documents(&owner, rows)?;
-        sinks.extend(of_owner.into_values().map(|row| (owner.clone(), row.last)));
+    let mut nodes = Vec::new();
+    for (pipeline, rows) in rows_of {
+        let of_pipeline: BTreeMap<String, NodeRow<T>> = decode_documents(&pipeline, rows)?;
+        let of_pipeline = of_pipeline.into_iter();
+        nodes.extend(of_pipeline.map(|(name, row)| NodeOfPipeline {
+            pipeline: pipeline.clone(),
+            name,
+            row,
+        }));
     }
-    Ok(sinks)
+    Ok(nodes)
 }
 
 /// The rows of earlier layouts, by transform.
@@ -383,6 +413,7 @@ mod tests {
         let sink = SinkIntent {
             identity: "x".repeat(5_000),
             path: None,
+            queue: None,
         };
         let source = NodeRow {
             removed_in: Some(3),
@@ -418,7 +449,7 @@ mod tests {
         long.extend([b'x'; PIECE_BYTES_MAX - 3]);
         let mut rest = vec![1];
         rest.extend(vec![b'x'; 5_000 - (PIECE_BYTES_MAX - 3)]);
-        rest.push(0);
+        rest.extend([0, 0]);
         let expected: Vec<(&[u8], Vec<u8>)> = vec![
             (
                 b"pa\0computation/c",

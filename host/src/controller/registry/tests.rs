@@ -150,6 +150,7 @@ fn with_sink(path: &str) -> Intent {
     let sink = SinkIntent {
         identity: format!("file {path} of statistics"),
         path: Some(path.to_owned()),
+        queue: None,
     };
     Intent {
         sinks: BTreeMap::from([("out".to_owned(), sink)]),
@@ -261,6 +262,7 @@ fn largest_intent() -> Intent {
         SinkIntent {
             identity: format!("file {path} of {inputs}"),
             path: Some(path),
+            queue: None,
         }
     };
     let source = |name: &String| SourceIntent {

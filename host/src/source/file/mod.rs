@@ -32,6 +32,7 @@ use crate::types::batch::Timestamp;
 use crate::types::pipeline::{FileSourceOptions, RecordFormat};
 
 pub use finished::FinishedFile;
+pub(super) use position::FORMAT_VERSION as POSITION_TAG;
 pub use recognition::{read_position, recognize};
 
 /// The most that one poll returns beyond its first record, in bytes, whatever its limit says: a
@@ -333,6 +334,12 @@ impl FileSource {
     /// Whether the content was passed to the end that it has or, when nothing was read since, had.
     fn is_at_end(&self) -> bool {
         self.window.is_exhausted() || self.end_seen == Some(self.window.offset())
+    }
+
+    /// How long the content of a file is that is not packed and was read to its end.
+    pub(super) fn plain_end(&self) -> Option<u64> {
+        let is_plain = self.window.content().compression().is_none();
+        is_plain.then(|| self.window.offset())
     }
 
     /// The position behind the last record.

@@ -10,8 +10,8 @@ use crate::types::batch::Timestamp;
 use crate::types::epoch::Checksum;
 use crate::types::pipeline::RecordFormat;
 
-/// First byte of an encoded position.
-const FORMAT_VERSION: u8 = 1;
+/// First byte of an encoded position; no other connector's positions begin with it.
+pub(in crate::source) const FORMAT_VERSION: u8 = 1;
 
 /// Behind a record of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

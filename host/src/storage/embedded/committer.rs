@@ -2,7 +2,8 @@
 //! together.
 //!
 //! - **Stage**: each epoch's entry goes into the bulk store under its full name; one sync. Here the
-//!   committer assigns what needs a global order: the predecessor and the offsets in sink files.
+//!   committer assigns what needs a global order: the predecessor and the places in sink files and queues
+//!   (`positions.rs`).
 //! - **Decide**: one transaction reads every lease and head and writes the new heads; flush, sync.
 //!   *An epoch is committed when its head is durable*; then it is published and answered.
 //! - **Apply**: rows, applied heads and the removal of entries in one batch without a sync. It may
@@ -22,7 +23,10 @@ use std::time::Duration;
 use crate::storage::embedded::bulk::{RowBytes, RowChange, mark_row};
 use crate::storage::embedded::decisions::{Decision, Proposal};
 use crate::storage::embedded::faults::pass;
-use crate::storage::embedded::queue::{Placement, Submitted, Taken, Work};
+use crate::storage::embedded::finishing::finish_files;
+use crate::storage::embedded::positions::Positions;
+use crate::storage::embedded::queue::{Placement, QueueTrim, Submitted, Taken, Work};
+use crate::storage::embedded::queue_partitions::DecidedChunks;
 use crate::storage::embedded::sink_files::PlacedAppend;
 use crate::storage::embedded::snapshot::EmbeddedSnapshot;
 use crate::storage::embedded::{Sabotage, Shared};
@@ -38,6 +42,8 @@ pub(super) struct Pending {
     pub(super) head: Head,
     /// The files whose lengths it moves on.
     pub(super) files: Vec<SinkFileId>,
+    /// Those that get no more rows.
+    pub(super) finished: Vec<SinkFileId>,
 }
 
 /// The committer's own state.
@@ -117,6 +123,10 @@ impl Committer {
                     // Who asked may have gone away.
                     let _ = answer.send(());
                 }
+                Work::Trim(trim) => {
+                    self.commit(std::mem::take(&mut group))?;
+                    self.trim(&trim)?;
+                }
                 Work::Snapshot(answer) => {
                     self.commit(std::mem::take(&mut group))?;
                     self.settle()?;
@@ -143,7 +153,8 @@ impl Committer {
             group = self.stage(group)?;
             group = self.decide(group)?;
         }
-        if self.pending_bytes >= self.shared.options.apply_bytes {
+        // Somebody waits for finished files.
+        if self.finishes_files() || self.pending_bytes >= self.shared.options.apply_bytes {
             self.apply()?;
         }
         if self.unwritten_bytes >= self.shared.options.sink_bytes {
@@ -157,7 +168,8 @@ impl Committer {
     /// Writes and syncs the entries of all that do not fail already here, and returns those.
     fn stage(&mut self, group: Vec<Submitted>) -> Result<Vec<Submitted>, StorageError> {
         let mut heads: HashMap<PartitionId, Head> = HashMap::new();
-        let mut lens: HashMap<SinkFileId, u64> = HashMap::new();
+        let shared = Arc::clone(&self.shared);
+        let mut positions = Positions::decided(&shared);
         let mut staged = Vec::with_capacity(group.len());
         let mut writes: Vec<RowChange> = Vec::with_capacity(group.len());
         for mut submitted in group {
@@ -172,11 +184,11 @@ impl Committer {
                 self.refuse(vec![(submitted, refusal)])?;
                 continue;
             }
-            let offsets = self.assign_offsets(&submitted, &mut lens);
+            let places = positions.assign(&submitted)?;
             let is_staged = (submitted.placement.as_ref())
-                .is_some_and(|old| old.predecessor == head && old.offsets == offsets);
+                .is_some_and(|old| old.predecessor == head && old.places == places);
             if !is_staged {
-                let checksum = submitted.entry.seal(&head, &offsets);
+                let checksum = submitted.entry.seal(&head, &places);
                 let new = Head {
                     generation: submitted.epoch.generation,
                     epoch: submitted.epoch.epoch,
@@ -188,7 +200,7 @@ impl Committer {
                 ));
                 submitted.placement = Some(Placement {
                     predecessor: head,
-                    offsets,
+                    places,
                     head: new,
                 });
             }
@@ -212,27 +224,6 @@ impl Committer {
         Ok(staged)
     }
 
-    fn assign_offsets(
-        &self,
-        submitted: &Submitted,
-        lens: &mut HashMap<SinkFileId, u64>,
-    ) -> Vec<u64> {
-        if submitted.appends.is_empty() {
-            return Vec::new();
-        }
-        let files = self.shared.sink_files();
-        (submitted.appends.iter())
-            .map(|append| {
-                let len = lens
-                    .entry(append.file)
-                    .or_insert_with(|| files.decided_len(append.file));
-                let offset = *len;
-                *len += append.bytes.len() as u64;
-                offset
-            })
-            .collect()
-    }
-
     // ----------------------------------------------------------------------------- decide
 
     /// Decides on staged epochs, publishes and answers. Returns those that must be staged anew
@@ -245,6 +236,16 @@ impl Committer {
         if self.shared.is_sabotaged(Sabotage::RowsBeforeDecision) {
             for submitted in &group {
                 self.shared.bulk.write(submitted.run.rows().changes())?;
+            }
+        }
+        if self.shared.is_sabotaged(Sabotage::QueueRowsBeforeDecision) {
+            let mut chunks = DecidedChunks::default();
+            for submitted in &group {
+                let places = submitted.placement.iter().flat_map(|it| &it.places.queues);
+                chunks.add(submitted.queue_appends.clone(), places.copied());
+            }
+            for (_, run) in chunks.into_runs(&self.shared)? {
+                self.shared.bulk.write(run.rows().changes())?;
             }
         }
         pass(&self.shared.faults, "decide: write the heads")?;
@@ -270,7 +271,7 @@ impl Committer {
         if !is_written {
             return Ok(accepted);
         }
-        self.publish(accepted);
+        self.publish(accepted)?;
         Ok(Vec::new())
     }
 
@@ -293,7 +294,10 @@ impl Committer {
     }
 
     /// Makes decided epochs visible, answers, and only then tidies up.
-    fn publish(&mut self, accepted: Vec<Submitted>) {
+    fn publish(&mut self, accepted: Vec<Submitted>) -> Result<(), StorageError> {
+        let mut runs = Vec::with_capacity(accepted.len());
+        let mut heads = Vec::with_capacity(accepted.len());
+        let mut chunks = DecidedChunks::default();
         let mut answers = Vec::with_capacity(accepted.len());
         let mut partitions = BTreeSet::new();
         for submitted in accepted {
@@ -304,7 +308,9 @@ impl Committer {
             let partition = submitted.epoch.partition;
             let entry_key = entry_key(&submitted);
             let files = submitted.appends.iter().map(|append| append.file).collect();
-            let appends = place_appends(submitted.appends, &placement.offsets);
+            let appends = place_appends(submitted.appends, &placement.places.files);
+            let places = placement.places.queues.iter().copied();
+            chunks.add(submitted.queue_appends, places);
             if !appends.is_empty() {
                 let mut sink_files = self.shared.sink_files();
                 for append in &appends {
@@ -312,8 +318,11 @@ impl Committer {
                     sink_files.set_decided_len(append.file, end);
                 }
             }
-            self.shared.overlay.publish(partition, submitted.run);
-            self.shared.set_decided_head(partition, head);
+            for file in &submitted.finished_files {
+                self.shared.sink_files().close(*file);
+            }
+            runs.push((partition, submitted.run));
+            heads.push((partition, head));
             self.pending_bytes += submitted.entry.bytes().len() + submitted.timer_row_bytes;
             self.unwritten_bytes += (appends.iter())
                 .map(|append| append.bytes.len())
@@ -324,17 +333,32 @@ impl Committer {
                 partition,
                 head,
                 files,
+                finished: submitted.finished_files,
             });
             partitions.insert(partition);
             answers.push((submitted.answer, head));
+        }
+        let has_chunks = !chunks.is_empty();
+        let of_queues = chunks.into_runs(&self.shared)?;
+        partitions.extend(of_queues.iter().map(|(queue, _)| *queue));
+        // Whole epochs, with what they bring to queues, at one moment.
+        self.shared
+            .overlay
+            .publish(runs.into_iter().chain(of_queues));
+        for (partition, head) in heads {
+            self.shared.set_decided_head(partition, head);
         }
         for (answer, head) in answers {
             // Who asked may have gone away.
             let _ = answer.try_send(Ok(CommitOutcome::Committed(head)));
         }
+        if has_chunks {
+            self.shared.tell_queue_listeners();
+        }
         for partition in partitions {
             self.shared.overlay.compact(partition);
         }
+        Ok(())
     }
 
     // ------------------------------------------------------------------------------ apply
@@ -351,7 +375,41 @@ impl Committer {
     fn apply(&mut self) -> Result<(), StorageError> {
         self.write_sink_bytes()?;
         self.pending_bytes = 0;
-        apply(&self.shared, &mut self.pending)
+        let finishes = self.finishes_files();
+        if finishes && self.shared.is_sabotaged(Sabotage::FilesFinishedBeforeRows) {
+            let finished = self.pending.iter().flat_map(|decided| &decided.finished);
+            finished.for_each(|file| self.shared.sink_files().set_finished(*file));
+            finish_files(&self.shared)?;
+        }
+        apply(&self.shared, &mut self.pending)?;
+        if finishes {
+            pass(&self.shared.faults, "finish: sync the rows")?;
+            self.shared.bulk.sync()?;
+            finish_files(&self.shared)?;
+        }
+        Ok(())
+    }
+
+    /// Whether decided epochs that are not applied say of files that nothing more comes.
+    fn finishes_files(&self) -> bool {
+        let mut pending = self.pending.iter();
+        pending.any(|decided| !decided.finished.is_empty())
+    }
+
+    /// Lets rows of a queue's partition go. What can't be planned changes nothing and is told to who asked.
+    fn trim(&mut self, trim: &QueueTrim) -> Result<(), StorageError> {
+        self.apply()?;
+        let done = match trim.before {
+            None => Ok(self.shared.remove(trim.queue)?),
+            Some(before) => match self.shared.plan_trim(trim.queue, before) {
+                Ok(Some(bounds)) => Ok(self.shared.trim(trim.queue, &bounds)?),
+                Ok(None) => Ok(()),
+                Err(finding) => Err(finding),
+            },
+        };
+        // Who asked may have gone away.
+        let _ = trim.answer.send(done);
+        Ok(())
     }
 
     fn settle(&mut self) -> Result<(), StorageError> {
@@ -363,19 +421,25 @@ impl Committer {
 }
 
 /// Brings decided epochs to their place, whose sink bytes are in their files, synced: rows, applied
-/// heads, file lengths and the removal of the entries in one batch.
+/// heads, file lengths and the removal of the entries in one batch. Files that get no more rows are then to be finished.
 pub(super) fn apply(shared: &Shared, pending: &mut Vec<Pending>) -> Result<(), StorageError> {
     if pending.is_empty() {
         return Ok(());
     }
     let mut files = BTreeSet::new();
+    let mut finished = BTreeSet::new();
     let mut heads: HashMap<PartitionId, Head> = HashMap::new();
     let mut changes: Vec<RowChange> = Vec::new();
     let mut removals: Vec<RowChange> = Vec::with_capacity(pending.len());
     for decided in pending.drain(..) {
         files.extend(decided.files);
+        finished.extend(decided.finished);
         heads.insert(decided.partition, decided.head);
         removals.push((decided.entry_key.into(), None));
+    }
+    files.extend(&finished);
+    for file in &finished {
+        shared.sink_files().set_finished(*file);
     }
     if !files.is_empty() {
         let lengths = shared.sink_files().length_rows(&files);
@@ -449,7 +513,7 @@ fn proposal(submitted: &Submitted) -> Option<Proposal> {
         epoch: submitted.epoch,
         predecessor: placement.predecessor,
         head: placement.head,
-        holds_room: !placement.offsets.is_empty(),
+        holds_room: !placement.places.is_empty(),
     })
 }
 
@@ -464,6 +528,9 @@ enum Unanswered {
     Snapshot {
         _answer: SyncSender<EmbeddedSnapshot>,
     },
+    Trim {
+        _trim: QueueTrim,
+    },
 }
 
 impl Unanswered {
@@ -474,6 +541,9 @@ impl Unanswered {
             },
             Work::Settle(answer) => Unanswered::Settle {
                 _answer: answer.clone(),
+            },
+            Work::Trim(trim) => Unanswered::Trim {
+                _trim: trim.clone(),
             },
             Work::Snapshot(answer) => Unanswered::Snapshot {
                 _answer: answer.clone(),

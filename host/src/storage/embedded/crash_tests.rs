@@ -14,9 +14,12 @@ use std::sync::Weak;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use super::crash_files::{self, FileContent};
+use super::crash_queues::{self, Follower, QueueContent};
 use super::tests::copy_directory;
 use super::*;
 use crate::storage::contract::{chunk, commit_of, states, timers};
+use crate::storage::queue_rows::QueueError;
 use crate::storage::rows::{self, ChunkLimit};
 use crate::storage::scan::ScanLimit;
 use crate::storage::timer_keys::TimerKey;
@@ -89,8 +92,8 @@ fn options(points: &Arc<Points>, sabotage: Option<Sabotage>) -> EmbeddedOptions 
 // ------------------------------------------------------------------------------- workload
 
 /// Where the files of one run lie.
-struct Place {
-    dir: PathBuf,
+pub(super) struct Place {
+    pub(super) dir: PathBuf,
 }
 
 impl Place {
@@ -149,7 +152,8 @@ fn timers_of(epoch: u64) -> Vec<TimerChanges> {
 }
 
 /// The epoch, a pure function of its partition and number.
-fn epoch_of(lease: Lease, epoch: u64, own: SinkFileId, shared: SinkFileId) -> EpochCommit {
+fn epoch_of(lease: Lease, epoch: u64, files: &Files) -> EpochCommit {
+    let Files { own, shared, .. } = *files;
     let partition = lease.partition.0;
     let mut appends = vec![SinkAppend {
         file: shared,
@@ -160,6 +164,15 @@ fn epoch_of(lease: Lease, epoch: u64, own: SinkFileId, shared: SinkFileId) -> Ep
             file: own,
             bytes: own_line(epoch).into_bytes(),
         });
+    }
+    let mut finished_files = Vec::new();
+    if partition == crash_files::WRITER {
+        let file = files.rolling[&crash_files::number_of(epoch)];
+        appends.push(SinkAppend {
+            file,
+            bytes: crash_files::line(epoch).into_bytes(),
+        });
+        finished_files.extend(crash_files::finishes(epoch).then_some(file));
     }
     let trims = (epoch > 2).then(|| LaneTrim {
         lane: lane_of(partition),
@@ -187,7 +200,37 @@ fn epoch_of(lease: Lease, epoch: u64, own: SinkFileId, shared: SinkFileId) -> Ep
         )],
         trims: trims.into_iter().collect(),
         appends,
+        finished_files,
+        queue_appends: crash_queues::appends_of(partition, epoch),
         ..commit_of(lease, epoch)
+    }
+}
+
+/// The files that epochs write to.
+struct Files {
+    own: SinkFileId,
+    shared: SinkFileId,
+    /// Those that are finished, by number.
+    rolling: BTreeMap<u64, SinkFileId>,
+}
+
+impl Files {
+    /// Makes sure that there is the file that the next epoch of the one that finishes files writes to.
+    fn open_next(
+        &mut self,
+        storage: &EmbeddedStorage,
+        place: &Place,
+        epochs: u64,
+    ) -> Result<(), StorageError> {
+        let next = storage.head(PartitionId(crash_files::WRITER))?.epoch.0 + 1;
+        let number = crash_files::number_of(next);
+        if next <= epochs && !self.rolling.contains_key(&number) {
+            // So that the committer passes no points meanwhile, and all come in one order.
+            storage.settle()?;
+            let file = storage.open_sink_file(&crash_files::part(place, number))?;
+            self.rolling.insert(number, file);
+        }
+        Ok(())
     }
 }
 
@@ -197,22 +240,27 @@ fn run_workload(
     points: &Points,
     place: &Place,
     epochs: u64,
-    mut acknowledge: impl FnMut(u64, u64),
+    mut note: impl FnMut(String),
 ) -> Result<(), StorageError> {
+    let mut follower = Follower::default();
     leases::end_all(&**storage)?;
-    let own = storage.open_sink_file(&place.own())?;
-    let shared = storage.open_sink_file(&place.shared())?;
+    let mut files = Files {
+        own: storage.open_sink_file(&place.own())?,
+        shared: storage.open_sink_file(&place.shared())?,
+        rolling: BTreeMap::new(),
+    };
     let mut jobs = (1..=PARTITIONS)
         .map(|partition| leases::grant(&**storage, PartitionId(partition)))
         .collect::<Result<Vec<_>, _>>()?;
     for round in 1.. {
+        files.open_next(storage, place, epochs)?;
         let mut group = Vec::new();
         for lease in &jobs {
             let done = storage.head(lease.partition)?.epoch.0;
             // Partition 1 has two epochs in flight.
             let in_flight = if lease.partition.0 == 1 { 2 } else { 1 };
             let next = done + 1..=epochs.min(done + in_flight);
-            group.extend(next.map(|epoch| (*lease, epoch_of(*lease, epoch, own, shared))));
+            group.extend(next.map(|epoch| (*lease, epoch_of(*lease, epoch, &files))));
         }
         if group.is_empty() {
             break;
@@ -227,7 +275,9 @@ fn run_workload(
             .collect();
         for ((lease, epoch), ticket) in names.into_iter().zip(storage.submit_epochs(group)) {
             match ticket.wait()? {
-                CommitOutcome::Committed(_) => acknowledge(lease.partition.0, epoch),
+                CommitOutcome::Committed(_) => {
+                    note(format!("epoch {} {epoch}", lease.partition.0));
+                }
                 CommitOutcome::Refused(Refusal::LeaseLost { .. }) => {
                     // A zombie now: it tries once more, and again beside its successor. The first
                     // answer also tells that the committer has done all that it had to before: so
@@ -236,7 +286,7 @@ fn run_workload(
                         if is_replaced {
                             jobs[DOOMED as usize - 1] = leases::grant(&**storage, lease.partition)?;
                         }
-                        let epoch = epoch_of(lease, epoch, own, shared);
+                        let epoch = epoch_of(lease, epoch, &files);
                         let zombie = storage.commit_epoch(lease, epoch)?;
                         assert!(matches!(zombie, CommitOutcome::Refused(_)), "{zombie:?}");
                     }
@@ -244,11 +294,23 @@ fn run_workload(
                 outcome => panic!("{outcome:?}"),
             }
         }
+        follower.follow(&**storage, &mut note)?;
+        if round % 3 == 0 {
+            trim(storage, &mut note)?;
+        }
         if round % 4 == 0 {
             storage.settle()?;
         }
     }
+    trim(storage, &mut note)?;
     storage.settle()
+}
+
+fn trim(storage: &EmbeddedStorage, note: &mut impl FnMut(String)) -> Result<(), StorageError> {
+    let before = crash_queues::trim_point(storage.head(PartitionId(1))?.epoch.0);
+    storage.trim_queue(crash_queues::OWN, before)?;
+    note(format!("trim own {before}"));
+    Ok(())
 }
 
 /// The other process. Without its variables this test has nothing to do.
@@ -266,6 +328,10 @@ fn child() {
             Sabotage::EntriesNotStaged,
             Sabotage::EntriesRemovedBeforeRows,
             Sabotage::AppendWithoutOffset,
+            Sabotage::FilesFinishedBeforeRows,
+            Sabotage::QueueRowsBeforeDecision,
+            Sabotage::QueueRowsAtTheEnd,
+            Sabotage::ChunksTrimmedBeforeBounds,
         ];
         all.into_iter()
             .find(|how| format!("{how:?}") == name)
@@ -287,18 +353,10 @@ fn child() {
         .create(true)
         .open(place.acknowledged())
         .unwrap();
-    let acknowledge = |partition, epoch| {
-        log.write_all(format!("{partition} {epoch}\n").as_bytes())
-            .unwrap();
+    let note = |line: String| {
+        log.write_all(format!("{line}\n").as_bytes()).unwrap();
     };
-    run_workload(
-        &storage,
-        &points,
-        &place,
-        epochs.parse().unwrap(),
-        acknowledge,
-    )
-    .unwrap();
+    run_workload(&storage, &points, &place, epochs.parse().unwrap(), note).unwrap();
     drop(storage);
     let names = points.names.lock().unwrap().join("\n");
     std::fs::write(place.dir.join("points"), format!("{opened_at}\n{names}")).unwrap();
@@ -348,6 +406,8 @@ struct Content {
     /// Each partition's lines, in order.
     shared: Vec<String>,
     shared_len: usize,
+    queues: QueueContent,
+    files: FileContent,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -382,7 +442,7 @@ fn read_timers(
     Ok([fire, hold, pending.collect()])
 }
 
-fn read_content(storage: &dyn Storage, place: &Place) -> Result<Content, StorageError> {
+fn read_content(storage: &dyn Storage, place: &Place) -> Result<Content, QueueError> {
     let read_partition = |partition: u64| {
         let id = PartitionId(partition);
         let lane = lane_of(partition);
@@ -420,6 +480,7 @@ fn read_content(storage: &dyn Storage, place: &Place) -> Result<Content, Storage
     let partitions = (1..=PARTITIONS)
         .map(read_partition)
         .collect::<Result<Vec<_>, StorageError>>()?;
+    let queues = crash_queues::read_queues(storage, PARTITIONS)?;
     let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
     let shared = read(place.shared());
     let lines_of = |partition: u64| {
@@ -434,11 +495,13 @@ fn read_content(storage: &dyn Storage, place: &Place) -> Result<Content, Storage
         own: read(place.own()),
         shared: (1..=PARTITIONS).map(lines_of).collect(),
         shared_len: shared.len(),
+        queues,
+        files: crash_files::read_files(storage, place)?,
     })
 }
 
-/// What the partitions must hold when they stand at these epochs.
-fn model(epochs: &[u64]) -> Content {
+/// What the partitions must hold when they stand at these epochs, and the trimmed queue begins at a row.
+fn model(epochs: &[u64], own_start: u64) -> Content {
     let lines = |partition: u64, epoch: u64| -> String {
         (1..=epoch)
             .map(|epoch| shared_line(partition, epoch))
@@ -479,6 +542,8 @@ fn model(epochs: &[u64]) -> Content {
         own: (1..=epochs[0]).map(own_line).collect(),
         shared_len: shared.iter().map(String::len).sum(),
         shared,
+        queues: crash_queues::model_of_queues(epochs, own_start),
+        files: crash_files::model_of_files(epochs[crash_files::WRITER as usize - 1]),
     }
 }
 
@@ -490,9 +555,12 @@ fn check_and_finish(place: &Place, epochs: u64, sabotage: Option<Sabotage>) -> R
     let storage = EmbeddedStorage::open(&place.data(), options(&points, sabotage)).map_err(show)?;
     let storage = Arc::new(storage);
     check_against_model(&storage, place, epochs)?;
-    run_workload(&storage, &points, place, epochs, |_, _| {}).map_err(show)?;
-    let found = read_content(&*storage, place).map_err(show)?;
-    let expected = model(&[epochs; PARTITIONS as usize]);
+    run_workload(&storage, &points, place, epochs, drop).map_err(show)?;
+    let found = read_content(&*storage, place).map_err(|error| error.to_string())?;
+    let expected = model(
+        &[epochs; PARTITIONS as usize],
+        crash_queues::trim_point(epochs),
+    );
     match found == expected {
         true => Ok(()),
         false => Err(format!("at the end {found:?} instead of {expected:?}")),
@@ -515,19 +583,28 @@ fn check_against_model(
         .map(|partition| partition.epoch)
         .collect();
     let log = std::fs::read_to_string(place.acknowledged()).unwrap_or_default();
+    let (mut trimmed, mut seen) = (0, BTreeMap::new());
     for line in log.lines() {
-        let (partition, epoch) = line.split_once(' ').expect("partition and epoch");
-        let (partition, epoch): (usize, u64) = (partition.parse().unwrap(), epoch.parse().unwrap());
-        if heads[partition - 1] < epoch {
-            return Err(format!(
-                "epoch {epoch} of {partition} was acknowledged and is lost: {heads:?}"
-            ));
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |at: usize| words[at].parse::<u64>().unwrap();
+        match words[0] {
+            "epoch" if heads[number(1) as usize - 1] < number(2) => {
+                return Err(format!("{line} was acknowledged and is lost: {heads:?}"));
+            }
+            "row" => drop(seen.insert(number(1), words[2].to_owned())),
+            "trim" => trimmed = number(2),
+            _ => {}
         }
     }
+    crash_queues::check_seen(storage, &seen)?;
     if heads.iter().any(|head| *head > epochs) {
         return Err(format!("nobody made these epochs: {heads:?}"));
     }
-    let expected = model(&heads);
+    let own_start = found.queues.own_start();
+    if own_start < trimmed || own_start > crash_queues::trim_point(heads[0]) {
+        return Err(format!("begins at row {own_start}, trimmed to {trimmed}"));
+    }
+    let expected = model(&heads, own_start);
     match found == expected {
         true => Ok(()),
         false => Err(format!("after the crash {found:?} instead of {expected:?}")),
@@ -550,7 +627,9 @@ fn count_points(root: &Path, sabotage: Option<Sabotage>) -> (Vec<String>, usize)
     let opened_at = lines.next().unwrap().parse().unwrap();
     if sabotage.is_none() {
         let storage = EmbeddedStorage::open(&place.data(), EmbeddedOptions::default()).unwrap();
-        let expected = model(&[EPOCHS; PARTITIONS as usize]);
+        let own_start = crash_queues::trim_point(EPOCHS);
+        let expected = model(&[EPOCHS; PARTITIONS as usize], own_start);
+        assert!(own_start > 0, "nothing was trimmed");
         assert_eq!(
             read_content(&storage, &place).unwrap(),
             expected,
@@ -605,6 +684,12 @@ fn f1_a_process_stopped_at_any_point_loses_and_repeats_nothing() {
         "apply: sync a sink file",
         "apply: write the rows",
         "settle: sync the rows",
+        "finish: sync the rows",
+        "finish: rename the file",
+        "finish: sync the folder",
+        "finish: remove the length",
+        "trim: write the rows",
+        "trim: sync the rows",
         "catalog: sync the rows",
         "sink: make the file",
         "open: sync the rows",
@@ -675,7 +760,7 @@ fn check_sabotage_is_seen(sabotage: Sabotage) {
     let root = tempfile::tempdir().unwrap();
     let (points, opened_at) = count_points(root.path(), Some(sabotage));
     let candidates = (points.iter().enumerate().skip(opened_at)).filter(|(_, name)| {
-        ["stage", "decide", "apply"]
+        ["stage", "decide", "apply", "finish", "trim"]
             .iter()
             .any(|step| name.starts_with(step))
     });
@@ -719,6 +804,26 @@ fn sink_bytes_written_without_an_offset_are_seen() {
 }
 
 #[test]
+fn files_finished_before_their_rows_are_applied_are_seen() {
+    check_sabotage_is_seen(Sabotage::FilesFinishedBeforeRows);
+}
+
+#[test]
+fn queue_rows_written_before_the_decision_are_seen() {
+    check_sabotage_is_seen(Sabotage::QueueRowsBeforeDecision);
+}
+
+#[test]
+fn queue_rows_put_elsewhere_than_their_entry_says_are_seen() {
+    check_sabotage_is_seen(Sabotage::QueueRowsAtTheEnd);
+}
+
+#[test]
+fn chunks_trimmed_before_the_bounds_are_seen() {
+    check_sabotage_is_seen(Sabotage::ChunksTrimmedBeforeBounds);
+}
+
+#[test]
 fn f1_a_process_killed_at_random_moments_loses_and_repeats_nothing() {
     const ROUNDS: u64 = 20;
     /// More than the rounds come to.
@@ -741,7 +846,7 @@ fn f1_a_process_killed_at_random_moments_loses_and_repeats_nothing() {
             let _ = never.recv_timeout(Duration::from_micros(20_000 + random % 60_000));
         } else {
             // After so many bytes of acknowledgements, and a little later.
-            let enough = before + 8 * (1 + random % 300);
+            let enough = before + 16 * (1 + random % 300);
             for _ in 0..20_000 {
                 if acknowledged() >= enough {
                     break;

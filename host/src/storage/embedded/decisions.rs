@@ -52,7 +52,7 @@ pub(super) struct Proposal {
     pub(super) predecessor: Head,
     /// The head that it would bring the partition to.
     pub(super) head: Head,
-    /// Whether its entry holds room in sink files, so that the entries behind it can't stay as they
+    /// Whether its entry holds room in sink files or queues, so that the entries behind it can't stay as they
     /// are when it is refused.
     pub(super) holds_room: bool,
 }

@@ -18,12 +18,16 @@ mod committer;
 mod decisions;
 pub mod directories;
 mod faults;
+mod finishing;
+mod format;
 mod journal;
 mod lock;
 mod mark;
 mod overlay;
 mod pair;
+mod positions;
 mod queue;
+mod queue_partitions;
 mod reads;
 mod recovery;
 pub mod restore;
@@ -32,9 +36,16 @@ mod sink_checks;
 mod sink_files;
 mod sink_handle;
 mod snapshot;
+mod withheld;
 
 #[cfg(test)]
+mod crash_files;
+#[cfg(test)]
+mod crash_queues;
+#[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod queue_tests;
 #[cfg(test)]
 mod tests;
 
@@ -52,8 +63,8 @@ use crate::storage::entry::EntryDraft;
 use crate::storage::leases::{self, Counter};
 use crate::storage::scan::ScanLimit;
 use crate::storage::{
-    CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, EpochName, Storage, StorageError,
-    StoreSize, StoreSnapshot, StoredRow, check_catalog_change, codec, timer_codec,
+    CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, EpochName, QueueListener, Storage,
+    StorageError, StoreSize, StoreSnapshot, StoredRow, check_catalog_change, codec, timer_codec,
 };
 use crate::types::epoch::{EpochCommit, Head};
 use crate::types::ids::{EpochId, PartitionId, SinkFileId};
@@ -66,7 +77,7 @@ use faults::pass;
 pub use faults::{FaultPoints, NoFaults};
 use lock::DirectoryLock;
 use overlay::Overlay;
-use queue::{Queue, Submitted, Work};
+use queue::{Queue, QueueTrim, Submitted, Work};
 use run::Run;
 pub use sink_checks::check_new_sink_file;
 pub use sink_files::SinkFileLength;
@@ -185,6 +196,10 @@ enum Sabotage {
     EntriesNotStaged,
     EntriesRemovedBeforeRows,
     AppendWithoutOffset,
+    FilesFinishedBeforeRows,
+    QueueRowsBeforeDecision,
+    QueueRowsAtTheEnd,
+    ChunksTrimmedBeforeBounds,
 }
 
 /// Why a partition can't go on.
@@ -226,6 +241,8 @@ struct Shared {
     heads: RwLock<HashMap<PartitionId, Head>>,
     damaged: RwLock<BTreeMap<PartitionId, Damage>>,
     sink_files: Mutex<SinkFiles>,
+    /// Told of new rows in queues.
+    queue_listeners: RwLock<Vec<QueueListener>>,
     /// Held for writing while a catalog change is not durable yet, so that nobody reads it.
     catalog: RwLock<()>,
     has_stopped: AtomicBool,
@@ -236,12 +253,14 @@ impl EmbeddedStorage {
     ///
     /// # Errors
     ///
+    /// [`StorageError::NewerDirectory`] when a newer release made it, and nothing in it is touched;
     /// [`StorageError::InUse`] when another process has it; [`StorageError::MissingStore`] or
     /// [`StorageError::MixedStores`] when its halves do not belong together;
     /// [`StorageError::DecisionsLost`] when decisions are gone; [`StorageError::RestoreUnfinished`] when a
     /// backup is not wholly in it; [`StorageError::Unreadable`] when a store fails. Damaged partitions are no error here: each is logged at level error with its
     /// epoch, the others run, and whatever touches it is answered with [`StorageError::Damaged`].
     pub fn open(dir: &Path, options: EmbeddedOptions) -> Result<EmbeddedStorage, StorageError> {
+        format::check(dir)?;
         directories::make_durable(dir)?;
         let lock = DirectoryLock::take(dir)?;
         restore::refuse_unfinished(dir)?;
@@ -253,6 +272,7 @@ impl EmbeddedStorage {
         lock: DirectoryLock,
         options: EmbeddedOptions,
     ) -> Result<EmbeddedStorage, StorageError> {
+        format::settle(dir, &options.faults)?;
         let shared = read_or_refuse(dir, || Shared::open(dir, options))?;
         let committer = Committer::new(Arc::clone(&shared));
         let committer = std::thread::Builder::new()
@@ -308,6 +328,18 @@ impl EmbeddedStorage {
     pub fn check_sink_file(&self, path: &Path) -> Result<(), StorageError> {
         self.shared.check_running()?;
         self.shared.sink_files().check(path)
+    }
+
+    fn ask_to_trim(&self, queue: PartitionId, before: Option<u64>) -> Result<(), StorageError> {
+        self.shared.check_running()?;
+        let (answer, done) = mpsc::sync_channel(1);
+        let trim = QueueTrim {
+            queue,
+            before,
+            answer,
+        };
+        self.shared.queue.push(vec![Work::Trim(trim)]);
+        done.recv().unwrap_or(Err(StorageError::Stopped))
     }
 
     /// The partitions that can't go on, and why. The others run.
@@ -381,6 +413,7 @@ impl Shared {
             heads: RwLock::default(),
             damaged: RwLock::default(),
             sink_files: Mutex::new(sink_files),
+            queue_listeners: RwLock::default(),
             catalog: RwLock::new(()),
             has_stopped: AtomicBool::new(false),
             options,
@@ -478,6 +511,15 @@ impl Shared {
                 });
             }
         }
+        if let Some(file) =
+            (commit.finished_files.iter()).find(|file| !self.sink_files().may_finish(**file))
+        {
+            return Err(StorageError::Unstorable {
+                partition: commit.partition,
+                epoch: commit.epoch,
+                finding: format!("sink file {file} can't be finished"),
+            });
+        }
         let entry = EntryDraft::new(&commit);
         let (ticket, answer) = CommitTicket::new();
         let (_, key_bytes, value_bytes) = timer_codec::size_of_rows(&commit.timers);
@@ -486,6 +528,8 @@ impl Shared {
             epoch: EpochName::of(&commit),
             entry,
             appends: std::mem::take(&mut commit.appends),
+            finished_files: std::mem::take(&mut commit.finished_files),
+            queue_appends: std::mem::take(&mut commit.queue_appends),
             timer_row_bytes: key_bytes + value_bytes,
             run: Arc::new(Run::of_commit(commit)),
             answer,
@@ -607,6 +651,18 @@ impl Storage for EmbeddedStorage {
         })?;
         files.insert(id, path, handle);
         Ok(id)
+    }
+
+    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError> {
+        self.ask_to_trim(queue, Some(before))
+    }
+
+    fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError> {
+        self.ask_to_trim(queue, None)
+    }
+
+    fn on_queue_append(&self, listener: QueueListener) {
+        self.shared.add_queue_listener(listener);
     }
 
     fn settle(&self) -> Result<(), StorageError> {

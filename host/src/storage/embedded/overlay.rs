@@ -17,6 +17,9 @@ use crate::types::ids::PartitionId;
 /// How many runs of one rank are merged into one of the next.
 const RUNS_PER_RANK: usize = 4;
 
+/// A run of the rows of one partition.
+pub(super) type NewRun = (PartitionId, Arc<Run>);
+
 /// All runs of all partitions.
 #[derive(Debug, Default)]
 pub(super) struct Overlay {
@@ -24,9 +27,12 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    /// Makes an epoch's rows visible.
-    pub(super) fn publish(&self, partition: PartitionId, run: Arc<Run>) {
-        self.write().entry(partition).or_default().push(run);
+    /// Makes rows visible, all at one moment. Where several are of one partition, the later ones are newer.
+    pub(super) fn publish(&self, runs: impl IntoIterator<Item = NewRun>) {
+        let mut partitions = self.write();
+        for (partition, run) in runs {
+            partitions.entry(partition).or_default().push(run);
+        }
     }
 
     /// Merges a partition's newest runs, as soon as there are [`RUNS_PER_RANK`] of one rank, into
@@ -160,7 +166,7 @@ mod tests {
                 ("always".to_owned(), Some(epoch.to_string())),
                 (format!("seventh {}", epoch % 7), Some(epoch.to_string())),
             ]);
-            overlay.publish(lease.partition, Arc::new(Run::of_commit(commit)));
+            overlay.publish([(lease.partition, Arc::new(Run::of_commit(commit)))]);
             overlay.compact(lease.partition);
             let runs = overlay.read();
             assert!(

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use crate::storage::embedded::run::Run;
 use crate::storage::embedded::snapshot::EmbeddedSnapshot;
-use crate::storage::entry::EntryDraft;
-use crate::storage::{CommitAnswer, EpochName};
+use crate::storage::entry::{AppendPlaces, EntryDraft};
+use crate::storage::{CommitAnswer, EpochName, StorageError};
 use crate::types::epoch::{Head, SinkAppend};
+use crate::types::ids::{PartitionId, SinkFileId};
 use crate::types::lease::Lease;
+use crate::types::queue::QueueAppend;
 
 /// An epoch on its way through the committer.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub(super) struct Submitted {
     pub(super) epoch: EpochName,
     pub(super) entry: EntryDraft,
     pub(super) appends: Vec<SinkAppend>,
+    pub(super) finished_files: Vec<SinkFileId>,
+    pub(super) queue_appends: Vec<QueueAppend>,
     pub(super) run: Arc<Run>,
     /// What its rows take in memory beyond the entry's bytes: those of timers are several for each.
     pub(super) timer_row_bytes: usize,
@@ -32,7 +36,7 @@ pub(super) struct Submitted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Placement {
     pub(super) predecessor: Head,
-    pub(super) offsets: Vec<u64>,
+    pub(super) places: AppendPlaces,
     pub(super) head: Head,
 }
 
@@ -44,13 +48,24 @@ pub(super) enum Work {
     Settle(SyncSender<()>),
     /// Do the same, then take a snapshot.
     Snapshot(SyncSender<EmbeddedSnapshot>),
+    /// Let rows of a queue's partition go, then answer.
+    Trim(QueueTrim),
+}
+
+/// A change of a queue's partition that is no epoch's.
+#[derive(Debug, Clone)]
+pub(super) struct QueueTrim {
+    pub(super) queue: PartitionId,
+    /// Rows below go; `None`: the whole partition goes.
+    pub(super) before: Option<u64>,
+    pub(super) answer: SyncSender<Result<(), StorageError>>,
 }
 
 impl Work {
     fn size_bytes(&self) -> usize {
         match self {
             Work::Epoch(submitted) => submitted.entry.bytes().len(),
-            Work::Settle(_) | Work::Snapshot(_) => 0,
+            Work::Settle(_) | Work::Snapshot(_) | Work::Trim(_) => 0,
         }
     }
 }

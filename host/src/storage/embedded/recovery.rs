@@ -11,18 +11,23 @@
 //! **Invariant:** everything here may be interrupted and done again.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
 use crate::storage::embedded::bulk::{RowChange, prefix_range};
 use crate::storage::embedded::committer::{Pending, apply, place_appends, write_appends};
 use crate::storage::embedded::decisions::read_head;
 use crate::storage::embedded::faults::pass;
+use crate::storage::embedded::finishing::{finish_files, remove_stray_lengths};
 use crate::storage::embedded::mark::Mark;
+use crate::storage::embedded::queue_partitions::DecidedChunks;
 use crate::storage::embedded::run::Run;
+use crate::storage::embedded::withheld::Withheld;
 use crate::storage::embedded::{Damage, Shared};
-use crate::storage::entry::Entry;
+use crate::storage::entry::{Entry, EntryHead};
 use crate::storage::{StorageError, StoredRow, codec, keys};
 use crate::types::epoch::Head;
 use crate::types::ids::{PartitionId, SinkFileId};
+use crate::types::queue::QueueSpan;
 
 /// One decided entry that is not applied yet.
 #[derive(Debug, Clone)]
@@ -30,6 +35,8 @@ struct Link {
     head: Head,
     /// File, offset and end of each append.
     appends: Vec<(SinkFileId, u64, u64)>,
+    /// The rows that it brings to queues.
+    queues: Vec<QueueSpan>,
 }
 
 type Chains = BTreeMap<PartitionId, Vec<Link>>;
@@ -45,11 +52,12 @@ pub(super) fn recover(shared: &Shared) -> Result<(), StorageError> {
     let mut partitions: BTreeSet<PartitionId> = heads.keys().copied().collect();
     partitions.extend(entry_keys.iter().filter_map(|key| keys::owner(key)));
     let mut damaged = BTreeMap::new();
+    let mut withheld = Withheld::default();
     let mut chains = Chains::new();
     for partition in &partitions {
         let head = heads.get(partition).copied().unwrap_or_default();
         let stands_at = applied.get(partition).copied().unwrap_or_default();
-        match follow_chain(shared, *partition, head, stands_at)? {
+        match follow_chain(shared, *partition, head, stands_at, &mut withheld)? {
             Ok(chain) => {
                 chains.insert(*partition, chain);
             }
@@ -58,13 +66,14 @@ pub(super) fn recover(shared: &Shared) -> Result<(), StorageError> {
             }
         }
     }
-    set_aside_unwritable(shared, &mut chains, &mut damaged)?;
+    set_aside_unwritable(shared, &mut chains, &mut damaged, &mut withheld)?;
     for (partition, damage) in &damaged {
         tracing::error!(%partition, epoch = %damage.epoch, finding = damage.finding, "partition damaged");
     }
 
     write_sink_bytes(shared, &chains)?;
     apply_chains(shared, &chains)?;
+    withheld.mark(shared)?;
     let is_repair = !repairs.is_empty();
     remove_foreign(shared, &entry_keys, &chains, &damaged, is_repair)?;
     if shared.decisions.mark()? != Some(mark) {
@@ -78,7 +87,9 @@ pub(super) fn recover(shared: &Shared) -> Result<(), StorageError> {
         shared.set_decided_head(partition, head);
     }
     shared.set_damaged(damaged);
-    Ok(())
+    // Their catalog rows go, which the mark has to be right for.
+    finish_files(shared)?;
+    remove_stray_lengths(shared)
 }
 
 fn read_heads(shared: &Shared) -> Result<BTreeMap<PartitionId, Head>, StorageError> {
@@ -184,6 +195,7 @@ fn follow_chain(
     partition: PartitionId,
     head: Head,
     stands_at: Head,
+    withheld: &mut Withheld,
 ) -> Result<Result<Vec<Link>, Damage>, StorageError> {
     let mut chain = Vec::new();
     let mut at = head;
@@ -199,26 +211,63 @@ fn follow_chain(
         }
         let key = keys::entry(partition, at.generation, at.epoch);
         let Some(bytes) = shared.bulk.get(&key)? else {
+            withhold(withheld, partition, &chain);
             return damage("the entry of a decided epoch is gone".to_owned());
         };
         let entry = match Entry::decode(&bytes, at.checksum) {
             Ok(entry) => entry,
-            Err(finding) => return damage(finding),
+            Err(finding) => {
+                withhold(withheld, partition, &chain);
+                withhold_heads(shared, partition, at, stands_at, withheld)?;
+                return damage(finding);
+            }
         };
         let commit = &entry.commit;
         if (commit.partition, commit.generation, commit.epoch)
             != (partition, at.generation, at.epoch)
         {
+            withhold(withheld, partition, &chain);
             return damage("the entry of a decided epoch is another one's".to_owned());
         }
-        let appends = (commit.appends.iter().zip(&entry.offsets))
+        let appends = (commit.appends.iter().zip(&entry.head.files))
             .map(|(append, offset)| (append.file, *offset, offset + append.bytes.len() as u64))
             .collect();
-        chain.push(Link { head: at, appends });
-        at = entry.predecessor;
+        chain.push(Link {
+            head: at,
+            appends,
+            queues: entry.head.queues,
+        });
+        at = entry.head.predecessor;
     }
     chain.reverse();
     Ok(Ok(chain))
+}
+
+fn withhold(withheld: &mut Withheld, partition: PartitionId, chain: &[Link]) {
+    for link in chain {
+        withheld.add(partition, link.head.epoch, &link.queues);
+    }
+}
+
+/// The same for entries from `at` on back to where the rows stand, as far as their heads are whole: who follows
+/// must not take their room in queues.
+fn withhold_heads(
+    shared: &Shared,
+    partition: PartitionId,
+    mut at: Head,
+    stands_at: Head,
+    withheld: &mut Withheld,
+) -> Result<(), StorageError> {
+    while at != stands_at && at.epoch > stands_at.epoch {
+        let key = keys::entry(partition, at.generation, at.epoch);
+        let entry = shared.bulk.get(&key)?;
+        let Some(Ok(head)) = entry.map(|bytes| EntryHead::decode(&bytes, at.checksum)) else {
+            break;
+        };
+        withheld.add(partition, at.epoch, &head.queues);
+        at = head.predecessor;
+    }
+    Ok(())
 }
 
 /// Partitions whose sink bytes can't be written without a gap are damaged too: their entries hold
@@ -227,6 +276,7 @@ fn set_aside_unwritable(
     shared: &Shared,
     chains: &mut Chains,
     damaged: &mut BTreeMap<PartitionId, Damage>,
+    withheld: &mut Withheld,
 ) -> Result<(), StorageError> {
     loop {
         let mut appends: Vec<(SinkFileId, u64, u64, PartitionId, Head)> = Vec::new();
@@ -273,6 +323,7 @@ fn set_aside_unwritable(
         for (file, ..) in waiting.iter().flat_map(|link| &link.appends) {
             shared.sink_files().block(*file);
         }
+        withhold(withheld, partition, &waiting);
         let epoch = head.epoch;
         damaged.insert(partition, Damage { epoch, finding });
     }
@@ -304,7 +355,7 @@ fn write_sink_bytes(shared: &Shared, chains: &Chains) -> Result<(), StorageError
             .iter()
             .map(|append| append.bytes.len())
             .sum::<usize>();
-        appends.extend(place_appends(entry.commit.appends, &entry.offsets));
+        appends.extend(place_appends(entry.commit.appends, &entry.head.files));
         if size_bytes >= shared.options.apply_bytes {
             write_appends(shared, &mut appends)?;
             appends.clear();
@@ -324,16 +375,25 @@ fn apply_chains(shared: &Shared, chains: &Chains) -> Result<(), StorageError> {
     let (mut pending, mut size_bytes) = (Vec::new(), 0);
     for (partition, chain) in chains {
         for link in chain {
-            let entry = read_entry(shared, *partition, link)?;
-            let run = Run::of_commit(entry.commit);
-            size_bytes += run.rows().size_bytes();
-            shared.overlay.publish(*partition, run.into());
-            shared.overlay.compact(*partition);
+            let mut entry = read_entry(shared, *partition, link)?;
+            // Partitions are applied one after another, so chunks come in no order: each has its place.
+            let mut chunks = DecidedChunks::default();
+            let appends = std::mem::take(&mut entry.commit.queue_appends);
+            let finished = std::mem::take(&mut entry.commit.finished_files);
+            chunks.add(appends, entry.head.queues.iter().map(|span| span.place));
+            let mut runs = chunks.into_runs(shared)?;
+            runs.push((*partition, Arc::new(Run::of_commit(entry.commit))));
+            for (partition, run) in runs {
+                size_bytes += run.rows().size_bytes();
+                shared.overlay.publish([(partition, run)]);
+                shared.overlay.compact(partition);
+            }
             pending.push(Pending {
                 entry_key: keys::entry(*partition, link.head.generation, link.head.epoch),
                 partition: *partition,
                 head: link.head,
                 files: link.appends.iter().map(|(file, ..)| *file).collect(),
+                finished,
             });
             if size_bytes >= shared.options.apply_bytes {
                 apply(shared, &mut pending)?;

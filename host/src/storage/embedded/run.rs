@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::storage::codec::{self, NewValue};
 use crate::storage::embedded::bulk::{RowBytes, RowChange};
-use crate::storage::timer_codec;
+use crate::storage::queue_codec::{QueueChunk, chunk_key, encode_queue_bounds};
+use crate::storage::{keys, timer_codec};
 use crate::types::column::Column;
 use crate::types::epoch::{ChunkMessages, EpochCommit};
+use crate::types::ids::PartitionId;
+use crate::types::queue::QueueBounds;
 
 /// Sorted rows and their rank.
 #[derive(Debug)]
@@ -27,6 +30,27 @@ impl Run {
             rank: 0,
             rows: OnceLock::new(),
             source: Mutex::new(Some(commit)),
+        }
+    }
+
+    /// The rows of a queue's partition: chunks in the order of their offsets, and the bounds with them.
+    pub(super) fn of_queue(
+        queue: PartitionId,
+        chunks: Vec<QueueChunk>,
+        bounds: &QueueBounds,
+    ) -> Run {
+        let mut rows = Rows::default();
+        for chunk in chunks {
+            rows.push(
+                &chunk_key(&chunk.span()),
+                RowValue::QueueChunk(Arc::new(chunk)),
+            );
+        }
+        rows.push_bytes(&keys::queue_bounds(queue), &encode_queue_bounds(bounds));
+        Run {
+            rank: 0,
+            rows: OnceLock::from(rows),
+            source: Mutex::new(None),
         }
     }
 
@@ -69,6 +93,8 @@ enum RowValue {
     Bytes { start: u32, end: u32 },
     /// Encoded when it is asked for: most chunks are read by all their readers, and gone, before.
     Chunk(Arc<ChunkMessages>),
+    /// Encoded when it is asked for: the rows are in memory as they came.
+    QueueChunk(Arc<QueueChunk>),
 }
 
 impl Rows {
@@ -148,6 +174,7 @@ impl Rows {
                 Some(self.bytes[*start as usize..*end as usize].to_vec())
             }
             RowValue::Chunk(messages) => Some(codec::encode_chunk(messages)),
+            RowValue::QueueChunk(chunk) => Some(chunk.encode()),
         }
     }
 
@@ -179,6 +206,7 @@ impl Rows {
                     Some(RowBytes::from(&self.bytes[*start as usize..*end as usize]))
                 }
                 RowValue::Chunk(messages) => Some(codec::encode_chunk(messages).into()),
+                RowValue::QueueChunk(chunk) => Some(chunk.encode().into()),
             };
             (RowBytes::from(self.key(index)), value)
         })
@@ -188,6 +216,7 @@ impl Rows {
     pub(super) fn size_bytes(&self) -> usize {
         let chunks = self.values.iter().map(|value| match value {
             RowValue::Chunk(messages) => messages.size_bytes(),
+            RowValue::QueueChunk(chunk) => chunk.append.rows.size_bytes(),
             _ => 0,
         });
         self.keys.size_bytes() + self.bytes.len() + chunks.sum::<usize>()

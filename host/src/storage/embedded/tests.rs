@@ -69,7 +69,7 @@ impl FaultPoints for Probe {
 type Spoil = fn(&Path);
 
 /// Applies only when told to.
-fn lagging(probe: &Arc<Probe>) -> EmbeddedOptions {
+pub(super) fn lagging(probe: &Arc<Probe>) -> EmbeddedOptions {
     EmbeddedOptions {
         apply_idle_ms: 3_600_000,
         sink_idle_ms: 3_600_000,
@@ -78,11 +78,11 @@ fn lagging(probe: &Arc<Probe>) -> EmbeddedOptions {
     }
 }
 
-fn open(dir: &Path) -> Result<EmbeddedStorage, StorageError> {
+pub(super) fn open(dir: &Path) -> Result<EmbeddedStorage, StorageError> {
     EmbeddedStorage::open(dir, EmbeddedOptions::default())
 }
 
-fn grant(storage: &dyn Storage, partition: u64) -> Lease {
+pub(super) fn grant(storage: &dyn Storage, partition: u64) -> Lease {
     leases::grant(storage, PartitionId(partition)).unwrap()
 }
 
@@ -156,7 +156,7 @@ fn image_with_lag(dir: &Path, applied: u64) -> PathBuf {
     image
 }
 
-fn open_bulk(image: &Path) -> Bulk {
+pub(super) fn open_bulk(image: &Path) -> Bulk {
     match Bulk::open(&image.join("bulk"), 1 << 20) {
         Ok(bulk) => bulk,
         Err(OpenError::Failed(error)) => panic!("{error}"),
@@ -164,7 +164,7 @@ fn open_bulk(image: &Path) -> Bulk {
     }
 }
 
-fn entry_keys(bulk: &Bulk) -> Vec<Vec<u8>> {
+pub(super) fn entry_keys(bulk: &Bulk) -> Vec<Vec<u8>> {
     let keys = bulk.view().keys(prefix_range(keys::ENTRY));
     keys.map(|key| key.unwrap().to_vec()).collect()
 }

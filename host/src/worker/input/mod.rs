@@ -33,10 +33,10 @@ pub enum InputItems {
 pub enum ItemLocation {
     /// Records of a source.
     Records {
-        /// The source, and which file of several.
+        /// The source, and which file or partition of several.
         source: String,
-        /// Their lines.
-        lines: std::ops::RangeInclusive<u64>,
+        /// Which of its records: "lines 3 to 7".
+        records: String,
     },
     /// A due timer.
     Timer {
@@ -59,12 +59,8 @@ pub enum ItemLocation {
 impl std::fmt::Display for ItemLocation {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            ItemLocation::Records { source, lines } if lines.start() == lines.end() => {
-                write!(formatter, "line {} of {source}", lines.start())
-            }
-            ItemLocation::Records { source, lines } => {
-                let (start, end) = (lines.start(), lines.end());
-                write!(formatter, "lines {start} to {end} of {source}")
+            ItemLocation::Records { source, records } => {
+                write!(formatter, "{records} of {source}")
             }
             ItemLocation::Timer {
                 stream,

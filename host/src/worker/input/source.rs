@@ -124,6 +124,11 @@ impl SourceInput {
         self.sealed.as_ref() != Some(&self.position())
     }
 
+    /// Whether where it begins is to be committed, though there was no record yet.
+    pub fn owes_beginning(&self) -> bool {
+        self.sealed.is_none() && self.source.commits_where_it_begins()
+    }
+
     /// How many bytes the source has moved on by since this was last asked.
     pub fn bytes_advanced(&mut self) -> u64 {
         let before = std::mem::replace(&mut self.progress, self.source.progress());
@@ -140,7 +145,7 @@ impl SourceInput {
         let line = |item: u32| self.records.lines.get(item as usize).copied().unwrap_or(0);
         ItemLocation::Records {
             source: self.name.clone(),
-            lines: line(items.start)..=line(items.end.saturating_sub(1)),
+            records: (self.source).locate(&(line(items.start)..=line(items.end.saturating_sub(1)))),
         }
     }
 }

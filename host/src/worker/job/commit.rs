@@ -86,9 +86,15 @@ impl Job {
         let now = self.clock.now();
         for place in 0..self.sinks.len() {
             match self.sinks[place].sink.seal(now) {
-                Ok(sealed) => self.sinks[place].target.take(sealed, &mut parts),
+                Ok(sealed) => {
+                    let target = &mut self.sinks[place].target;
+                    target.take(sealed, now, &*self.storage, &mut parts)?;
+                }
                 Err(error) => return Err(self.sink_failed(place, error)),
             }
+        }
+        if self.is_finishing {
+            self.finish_files(&mut parts);
         }
         Ok((parts, coverage))
     }

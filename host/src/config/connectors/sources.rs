@@ -1,27 +1,40 @@
-//! The tables of connectors: sources and sinks, their fields, ranges and defaults, and the files
-//! that they name.
+//! The tables of sources: their fields, ranges and defaults, and the files that they name.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
+use crate::config::connectors::one_form;
 use crate::config::fields::{Fields, Located};
 use crate::config::graph::{Node, NodeKind};
-use crate::config::tables::{Tables, values};
+use crate::config::tables::Tables;
 use crate::types::pipeline::{
-    FileSourceOptions, RecordFormat, SinkConnector, SinkOptions, SourceConnector, SourceOptions,
+    FileSourceOptions, QueueOptions, RecordFormat, SourceConnector, SourceOptions,
 };
 
 /// The greatest number of partitions of a source: each is a job with a thread of its own.
-const SOURCE_PARTITIONS_MAX: usize = 256;
+pub(super) const SOURCE_PARTITIONS_MAX: usize = 256;
 
 /// The longest path of a source's file as it is written, in bytes: it is kept in the key of a row.
-const SOURCE_PATH_BYTES_MAX: usize = 512;
+pub(super) const SOURCE_PATH_BYTES_MAX: usize = 512;
 
 /// The longest record that a file source may be told to accept, in bytes.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
 
+/// The kinds of sources.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    File,
+    Directory,
+    Generator,
+    Queue,
+}
+
 impl Tables<'_> {
-    pub(super) fn sources(&mut self, fields: &mut Fields<'_>) -> BTreeMap<String, SourceOptions> {
+    pub(in crate::config) fn sources(
+        &mut self,
+        fields: &mut Fields<'_>,
+        queues: &BTreeMap<String, QueueOptions>,
+    ) -> BTreeMap<String, SourceOptions> {
         let mut sources = BTreeMap::new();
         for (name, mut fields) in fields.named_tables("sources", "source") {
             let line = name.line;
@@ -34,12 +47,25 @@ impl Tables<'_> {
                 inputs: Some(Vec::new()),
                 outputs: Some(vec![name.clone()]),
             });
-            let later = ["queue", "table", "kafka", "service_log"];
-            let connector = fields.choice("type", &[("file", ())], &later);
-            let connector = fields.require("type", connector, "write type = \"file\"");
+            let later = ["table", "kafka", "service_log"];
+            let kinds = [
+                ("file", Kind::File),
+                ("directory", Kind::Directory),
+                ("queue", Kind::Queue),
+                ("generator", Kind::Generator),
+            ];
+            let kind = fields.choice("type", &kinds, &later);
+            let remedy = "write type = \"file\", \"directory\", \"queue\" or \"generator\"";
             // The fields of an unknown connector can't be judged.
-            let Some(_) = connector else { continue };
-            let options = self.file_source(&mut fields);
+            let Some(kind) = fields.require("type", kind, remedy) else {
+                continue;
+            };
+            let options = match kind.value {
+                Kind::File => self.file_source(&mut fields),
+                Kind::Directory => self.directory_source(&mut fields),
+                Kind::Generator => self.generator(&mut fields),
+                Kind::Queue => self.queue_source(&mut fields, queues),
+            };
             fields.later("event_time", "remove it, and let a map give event times");
             fields.finish();
             if let Some(options) = options {
@@ -51,23 +77,12 @@ impl Tables<'_> {
 
     fn file_source(&self, fields: &mut Fields<'_>) -> Option<SourceOptions> {
         let files = self.source_files(fields);
-        let formats = [RecordFormat::Lines, RecordFormat::Csv, RecordFormat::Jsonl];
-        let format = fields.choice(
-            "format",
-            &formats.map(|format| (format.name(), format)),
-            &[],
-        );
-        let remedy = "write format = \"lines\", \"csv\" or \"jsonl\"";
-        let format = fields.require("format", format, remedy);
-        let max_record_bytes = fields.size("max_record_bytes", 1..=RECORD_BYTES_MAX);
-        let max_record_bytes = max_record_bytes
-            .map_or(FileSourceOptions::RECORD_BYTES_MAX_DEFAULT, |size| {
-                size.value as usize
-            });
+        let format = record_format(fields);
+        let max_record_bytes = max_record_bytes(fields);
         let parallel = fields.number("parallel_partitions", 1..=SOURCE_PARTITIONS_MAX as u64);
         let follow = fields.switch("follow").is_some_and(|follow| follow.value);
         let watermarks = self.watermarks(fields);
-        let (files, format) = (files?, format?.value);
+        let (files, format) = (files?, format?);
         let mut parallel = parallel.map(|parallel| parallel.value as usize);
         if follow {
             // One that is followed never passes its turn on.
@@ -166,102 +181,21 @@ impl Tables<'_> {
         let name = named.collect::<PathBuf>().display().to_string();
         Some((path, name))
     }
-
-    pub(super) fn sinks(&mut self, fields: &mut Fields<'_>) -> BTreeMap<String, SinkOptions> {
-        let mut sinks = BTreeMap::new();
-        for (name, mut fields) in fields.named_tables("sinks", "sink") {
-            let line = name.line;
-            let inputs = self.inputs(&mut fields);
-            let inputs_line = fields.line_of("inputs");
-            self.graph.nodes.push(Node {
-                kind: NodeKind::Sink,
-                what: fields.what.clone(),
-                line,
-                component: None,
-                inputs: inputs.clone(),
-                outputs: Some(Vec::new()),
-            });
-            let later = ["queue", "table", "http", "kafka", "clickhouse"];
-            let connector = fields.choice("type", &[("file", true), ("stdout", false)], &later);
-            let remedy = "write type = \"file\" or \"stdout\"";
-            let Some(is_file) = fields.require("type", connector, remedy) else {
-                continue;
-            };
-            let connector = match is_file.value {
-                true => self.file_sink(&mut fields),
-                false => Some(SinkConnector::Stdout),
-            };
-            fields.finish();
-            if let (Some(connector), Some(inputs)) = (connector, inputs) {
-                let options = SinkOptions {
-                    connector,
-                    inputs: values(inputs),
-                    line,
-                    inputs_line,
-                };
-                sinks.insert(name.value, options);
-            }
-        }
-        sinks
-    }
-
-    fn file_sink(&self, fields: &mut Fields<'_>) -> Option<SinkConnector> {
-        let path = fields.text("path");
-        let written =
-            fields.require("path", path, "write path = \"...\", the file to append to")?;
-        let path = self.folder.join(&written.value);
-        if written.value.is_empty() || written.value.ends_with('/') || path.is_dir() {
-            let message = format!("path {:?} of {} is a folder", written.value, fields.what);
-            self.report
-                .error(written.line, message, "name a file in it");
-            return None;
-        }
-        Some(SinkConnector::File { path })
-    }
-
-    /// A file has one writer, and it is not read by the pipeline that writes it.
-    pub(super) fn check_sink_paths(
-        &self,
-        sources: &BTreeMap<String, SourceOptions>,
-        sinks: &BTreeMap<String, SinkOptions>,
-    ) {
-        let mut takers: BTreeMap<PathBuf, String> = BTreeMap::new();
-        for (name, source) in sources {
-            for SourceConnector::File(options) in &source.partitions {
-                takers.insert(one_form(&options.path), format!("source {name} reads"));
-            }
-        }
-        for (name, sink) in sinks {
-            let SinkConnector::File { path } = &sink.connector else {
-                continue;
-            };
-            let path = one_form(path);
-            if let Some(taker) = takers.get(&path) {
-                let message = format!("sink {name} writes the file that {taker}");
-                let remedy = format!("give it a file of its own instead of {}", path.display());
-                self.report.error(sink.line, message, remedy);
-            }
-            takers.insert(path, format!("sink {name} writes"));
-        }
-    }
 }
 
-/// The path with its existing part resolved and without `.` and `..` in the rest: two paths of one
-/// file come out equal.
-fn one_form(path: &Path) -> PathBuf {
-    let existing = path
-        .ancestors()
-        .find_map(|ancestor| Some((ancestor, ancestor.canonicalize().ok()?)));
-    let (rest, mut form) = match &existing {
-        Some((ancestor, real)) => (path.strip_prefix(ancestor).unwrap_or(path), real.clone()),
-        None => (path, PathBuf::new()),
-    };
-    for component in rest.components() {
-        match component {
-            Component::CurDir => {}
-            Component::ParentDir => drop(form.pop()),
-            other => form.push(other),
-        }
-    }
-    form
+/// How the bytes of files are cut into records.
+pub(super) fn record_format(fields: &mut Fields<'_>) -> Option<RecordFormat> {
+    let formats = [RecordFormat::Lines, RecordFormat::Csv, RecordFormat::Jsonl];
+    let choices = formats.map(|format| (format.name(), format));
+    let format = fields.choice("format", &choices, &[]);
+    let remedy = "write format = \"lines\", \"csv\" or \"jsonl\"";
+    Some(fields.require("format", format, remedy)?.value)
+}
+
+/// The longest record that files may have, in bytes.
+pub(super) fn max_record_bytes(fields: &mut Fields<'_>) -> usize {
+    let size = fields.size("max_record_bytes", 1..=RECORD_BYTES_MAX);
+    size.map_or(FileSourceOptions::RECORD_BYTES_MAX_DEFAULT, |size| {
+        size.value as usize
+    })
 }

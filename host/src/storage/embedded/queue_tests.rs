@@ -1,0 +1,245 @@
+//! Queues over the embedded storage: what becomes of them when a partition that writes to them is damaged, and
+//! what they cost the disk.
+
+use super::bulk::RowBytes;
+use super::tests::{Probe, copy_directory, entry_keys, grant, lagging, open, open_bulk};
+use super::*;
+use crate::storage::contract::{commit_of, queue_append, queue_texts};
+use crate::storage::keys;
+use crate::storage::queue_rows::{QueueError, QueueLimit, read_bounds, read_queue};
+use crate::types::epoch::SinkAppend;
+
+const QUEUE: PartitionId = PartitionId(60);
+const LIMIT: QueueLimit = QueueLimit {
+    rows: 100,
+    bytes: 1 << 20,
+};
+
+/// What the epochs of [`image`] append, in the order of their offsets: the partition, then its rows.
+const APPENDED: [(u64, [&str; 2]); 5] = [
+    (1, ["a", "b"]),
+    (2, ["c", "d"]),
+    (1, ["e", "f"]),
+    (2, ["g", "h"]),
+    (1, ["i", "j"]),
+];
+
+/// A crash image in which none of the epochs is applied. Partition 1 writes to a sink file too.
+fn image(dir: &Path) -> PathBuf {
+    let (live, image) = (dir.join("live"), dir.join("image"));
+    std::fs::create_dir_all(&live).unwrap();
+    let storage = EmbeddedStorage::open(&live.join("data"), lagging(&Arc::default())).unwrap();
+    let sink = storage.open_sink_file(&live.join("sink")).unwrap();
+    let jobs = [1, 2].map(|partition| grant(&storage, partition));
+    let mut epochs = [0, 0];
+    for (partition, rows) in APPENDED {
+        let index = partition as usize - 1;
+        epochs[index] += 1;
+        let mut commit = commit_of(jobs[index], epochs[index]);
+        commit.queue_appends.push(queue_append(QUEUE, 1, &rows));
+        if partition == 1 {
+            let bytes = b"row\n".to_vec();
+            commit.appends.push(SinkAppend { file: sink, bytes });
+        }
+        let outcome = storage.commit_epoch(jobs[index], commit).unwrap();
+        assert!(matches!(outcome, CommitOutcome::Committed(_)));
+    }
+    copy_directory(&live, &image);
+    image
+}
+
+fn all_rows() -> Vec<String> {
+    let rows = APPENDED.iter().flat_map(|(_, rows)| rows);
+    rows.map(|row| (*row).to_owned()).collect()
+}
+
+fn append(storage: &dyn Storage, partition: u64, row: &str) {
+    let lease = grant(storage, partition);
+    let epoch = storage.head(lease.partition).unwrap().epoch.0 + 1;
+    let mut commit = commit_of(lease, epoch);
+    commit.queue_appends.push(queue_append(QUEUE, 1, &[row]));
+    let outcome = storage.commit_epoch(lease, commit).unwrap();
+    assert!(matches!(outcome, CommitOutcome::Committed(_)));
+}
+
+/// What can be read from each offset on: rows of one page, or first and last offset of what is missing and why.
+fn readable(storage: &dyn Storage, from: u64) -> Result<Vec<String>, (u64, u64, String)> {
+    match read_queue(storage, QUEUE, from, LIMIT) {
+        Ok(page) => {
+            let rows = page
+                .chunks
+                .iter()
+                .flat_map(|(_, rows)| rows.payloads.iter());
+            Ok(rows
+                .map(|row| String::from_utf8_lossy(row).into_owned())
+                .collect())
+        }
+        Err(QueueError::Missing {
+            queue,
+            first,
+            last,
+            finding,
+        }) => {
+            assert_eq!(queue, QUEUE);
+            Err((first, last, finding))
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn check_missing(storage: &dyn Storage, from: u64, last: u64, expected: &[&str]) {
+    let (first, found, finding) = readable(storage, from).unwrap_err();
+    assert_eq!((first, found), (from, last), "{finding}");
+    for part in expected {
+        assert!(finding.contains(part), "{part} is missing in: {finding}");
+    }
+}
+
+/// Of the rows of partition 1 none is applied: they are withheld, by name, and come when it is whole again.
+#[test]
+fn rows_of_a_damaged_partition_are_withheld_by_name_and_come_when_it_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path());
+    let (sink, kept) = (image.join("sink"), dir.path().join("kept"));
+    std::fs::rename(&sink, &kept).unwrap();
+    for _again in 0..2 {
+        let storage = open(&image.join("data")).unwrap();
+        assert_eq!(storage.damaged()[0].0, PartitionId(1));
+        let whose = |epoch: &'static str| [epoch, "partition p1", "the log"];
+        check_missing(&storage, 0, 1, &whose("epoch e1"));
+        check_missing(&storage, 1, 1, &whose("epoch e1"));
+        assert_eq!(readable(&storage, 2).unwrap(), ["c", "d"]);
+        assert_eq!(readable(&storage, 3).unwrap(), ["d"]);
+        check_missing(&storage, 4, 5, &whose("epoch e2"));
+        assert_eq!(readable(&storage, 6).unwrap(), ["g", "h"]);
+        // Nobody else gets the room at the end.
+        check_missing(&storage, 8, 9, &whose("epoch e3"));
+        assert_eq!(read_bounds(&storage, QUEUE).unwrap().end, 10);
+    }
+    let storage = open(&image.join("data")).unwrap();
+    append(&storage, 2, "k");
+    assert_eq!(readable(&storage, 10).unwrap(), ["k"]);
+    // Trimmed beyond: what comes later is not brought back.
+    storage.trim_queue(QUEUE, 3).unwrap();
+    drop(storage);
+    std::fs::rename(&kept, &sink).unwrap();
+    let storage = open(&image.join("data")).unwrap();
+    assert!(storage.damaged().is_empty());
+    let mut expected = all_rows().split_off(3);
+    expected.push("k".to_owned());
+    let found = queue_texts(&storage, QUEUE, 3, LIMIT).unwrap();
+    assert_eq!(found, (3..).zip(expected).collect::<Vec<_>>());
+    let bounds = read_bounds(&storage, QUEUE).unwrap();
+    assert_eq!(
+        (bounds.written_bytes, bounds.trimmed_bytes),
+        (11 * 18, 3 * 18)
+    );
+    let first = keys::queue_rows(QUEUE, 1);
+    assert_eq!(storage.get(&first).unwrap(), None, "it was trimmed");
+}
+
+/// The entry of partition 1 and epoch 2, spoiled.
+fn spoil_entry(data: &Path, spoil: impl FnOnce(&mut Vec<u8>) -> bool) {
+    let bulk = open_bulk(data);
+    let key = (entry_keys(&bulk).into_iter())
+        .find(|key| {
+            let (partition, _, epoch) = keys::parse_entry(key).unwrap();
+            (partition, epoch) == (PartitionId(1), EpochId(2))
+        })
+        .unwrap();
+    let mut entry = bulk.get(&key).unwrap().unwrap().to_vec();
+    let is_kept = spoil(&mut entry);
+    let entry = is_kept.then(|| RowBytes::from(entry));
+    bulk.write([(key.into(), entry)]).unwrap();
+    bulk.sync().unwrap();
+}
+
+#[test]
+fn an_entry_with_a_damaged_body_keeps_its_room_in_queues() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path());
+    spoil_entry(&image.join("data"), |entry| {
+        *entry.last_mut().unwrap() ^= 1;
+        true
+    });
+    let storage = open(&image.join("data")).unwrap();
+    // All of the partition's epochs from the damaged one back to its rows are known by their heads.
+    check_missing(&storage, 0, 1, &["epoch e1", "partition p1"]);
+    check_missing(&storage, 4, 5, &["epoch e2", "partition p1"]);
+    check_missing(&storage, 8, 9, &["epoch e3", "partition p1"]);
+    assert_eq!(readable(&storage, 6).unwrap(), ["g", "h"]);
+}
+
+#[test]
+fn a_hole_of_a_lost_entry_is_never_read_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path());
+    spoil_entry(&image.join("data"), |_| false);
+    let storage = open(&image.join("data")).unwrap();
+    // What epoch 2 and those before it had nobody knows any more.
+    check_missing(&storage, 0, 1, &["nothing is stored", "restore", "trim"]);
+    assert_eq!(readable(&storage, 2).unwrap(), ["c", "d"]);
+    check_missing(&storage, 4, 5, &["nothing is stored", "restore", "trim"]);
+    check_missing(&storage, 8, 9, &["epoch e3", "partition p1"]);
+    // The way out that the error names.
+    storage.trim_queue(QUEUE, 6).unwrap();
+    assert_eq!(readable(&storage, 6).unwrap(), ["g", "h"]);
+}
+
+#[test]
+fn appends_to_queues_take_no_sync_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let probe = Arc::new(Probe::default());
+    let storage = EmbeddedStorage::open(&dir.path().join("data"), lagging(&probe)).unwrap();
+    let lease = grant(&storage, 1);
+    let syncs = || {
+        [
+            "stage: sync the entries",
+            "decide: sync the heads",
+            "trim: sync the rows",
+        ]
+        .map(|point| probe.count(point))
+    };
+    let before = syncs();
+    for epoch in 1..=10 {
+        let mut commit = commit_of(lease, epoch);
+        if epoch > 5 {
+            commit.queue_appends.push(queue_append(QUEUE, 1, &["row"]));
+        }
+        storage.commit_epoch(lease, commit).unwrap();
+    }
+    let synced: Vec<usize> = syncs()
+        .iter()
+        .zip(before)
+        .map(|(now, then)| now - then)
+        .collect();
+    assert_eq!(synced, [10, 10, 0]);
+    let page = read_queue(&storage, QUEUE, 0, LIMIT).unwrap();
+    assert_eq!(page.next, 5, "they are there");
+}
+
+/// An interrupted trim may leave chunks below the start: the next one takes them along.
+#[test]
+fn a_trim_takes_along_what_an_interrupted_one_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path());
+    let data = image.join("data");
+    let storage = open(&data).unwrap();
+    let first = keys::queue_rows(QUEUE, 1);
+    let row = storage.get(&first).unwrap().unwrap();
+    storage.trim_queue(QUEUE, 4).unwrap();
+    drop(storage);
+    let bulk = open_bulk(&data);
+    let left = (RowBytes::from(first.clone()), Some(RowBytes::from(row)));
+    bulk.write([left]).unwrap();
+    drop(bulk);
+    let storage = open(&data).unwrap();
+    let error = read_queue(&storage, QUEUE, 0, LIMIT).unwrap_err();
+    assert!(
+        matches!(error, QueueError::Trimmed { start: 4, .. }),
+        "{error}"
+    );
+    storage.trim_queue(QUEUE, 5).unwrap();
+    assert_eq!(storage.get(&first).unwrap(), None);
+    assert_eq!(readable(&storage, 5).unwrap(), ["f", "g", "h", "i", "j"]);
+}
