@@ -16,7 +16,7 @@ use tidelock::types::batch::{
 use tidelock::types::digest::Digest;
 use tidelock::types::pipeline::{
     CallLimits, ComputationLines, ComputationOptions, EpochLimits, FileSourceOptions, Grants,
-    InstancePolicy, LaneLimits, Pipeline, QueueSourceOptions, QueueStart, RecordFormat,
+    InstancePolicy, LaneLimits, MemoryLimits, Pipeline, QueueSourceOptions, QueueStart, RecordFormat,
     SinkConnector, SinkOptions, SourceConnector, SourceOptions, StateTtl,
 };
 
@@ -85,6 +85,7 @@ pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
             .collect(),
         epoch: EpochLimits::default(),
         lanes: LaneLimits::default(),
+        memory: MemoryLimits::default(),
         warnings: Vec::new(),
     }
 }
