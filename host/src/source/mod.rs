@@ -569,12 +569,6 @@ impl SourceError {
             SourceError::OptionsChanged { was, now } => {
                 ("records", String::new(), was.clone(), now.clone())
             }
-            SourceError::Vanished { path, passed } => (
-                "content",
-                path.display().to_string(),
-                passed.clone(),
-                "gone; the rest of it will not be read".to_owned(),
-            ),
             _ => return None,
         };
         Some(SourceChange {
