@@ -262,7 +262,11 @@ fn source_intent(options: &SourceOptions) -> SourceIntent {
 fn sink_intent(pipeline: &Pipeline, options: &SinkOptions) -> SinkIntent {
     let streams = options.inputs.join(", ");
     // As it stands to the pipeline file, so that a moved folder is no change.
-    let folder = pipeline.file.parent();
+    let folder = match pipeline.file.parent() {
+        // A file that is named without a folder.
+        Some(folder) if folder.as_os_str().is_empty() => Some(Path::new(".")),
+        folder => folder,
+    };
     let folder = folder.and_then(|folder| folder.canonicalize().ok());
     let shown = |path: &Path| {
         let shown = folder

@@ -560,15 +560,15 @@ impl SourceError {
                 format!("partition {was}"),
                 format!("partition {now}, made again; it is read from its beginning"),
             ),
-            SourceError::OptionsChanged { was, now } => {
-                ("records", String::new(), was.clone(), now.clone())
-            }
             SourceError::Vanished { path, passed } => (
                 "content",
                 path.display().to_string(),
                 passed.clone(),
                 "gone; the rest of it will not be read".to_owned(),
             ),
+            SourceError::OptionsChanged { was, now } => {
+                ("records", String::new(), was.clone(), now.clone())
+            }
             _ => return None,
         };
         Some(SourceChange {
