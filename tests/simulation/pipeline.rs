@@ -16,8 +16,8 @@ use tidelock::types::batch::{
 use tidelock::types::digest::Digest;
 use tidelock::types::pipeline::{
     CallLimits, ComputationLines, ComputationOptions, EpochLimits, FileSourceOptions, Grants,
-    InstancePolicy, LaneLimits, MemoryLimits, Pipeline, QueueSourceOptions, QueueStart, RecordFormat,
-    SinkConnector, SinkOptions, SourceConnector, SourceOptions, StateTtl,
+    InstancePolicy, LaneLimits, MemoryLimits, Pipeline, QueueSourceOptions, QueueStart,
+    RecordFormat, SinkConnector, SinkOptions, SourceConnector, SourceOptions, StateTtl,
 };
 
 use crate::graph::{Computation, Graph};
