@@ -11,6 +11,8 @@ mod changes;
 mod example;
 // The pipeline that several of them run.
 mod flights;
+// Directories that are read and written, and records that are made.
+mod directories;
 // What an epoch is, and each fault that one can meet.
 mod epochs;
 // The same of a job between two queues.

@@ -522,7 +522,7 @@ fn missing_fields() {
         "type = \"file\"\npath = \"flights.csv\"",
         "",
         &[
-            "5: source departures has no type; write type = \"file\", \"directory\" or \"generator\"",
+            "5: source departures has no type; write type = \"file\", \"directory\", \"queue\" or \"generator\"",
         ],
     );
     check(
@@ -558,7 +558,7 @@ fn missing_fields() {
         "type = \"file\"\npath = \"out/statistics.jsonl\"",
         "",
         &[
-            "19: sink statistics has no type; write type = \"file\", \"directory\", \"stdout\" or \"null\"",
+            "19: sink statistics has no type; write type = \"file\", \"directory\", \"queue\", \"stdout\" or \"null\"",
         ],
     );
 }
@@ -665,14 +665,14 @@ fn what_comes_in_later_releases_is_refused_in_a_clear_word() {
         "type = \"file\"\npath = \"out/statistics.jsonl\"",
         "type = \"queue\"\nqueue = \"alerts\"",
         &[
-            "20: type = \"queue\" of sink statistics is not supported yet; write \"file\", \"directory\", \"stdout\" or \"null\"",
+            "20: type = \"queue\" of sink statistics is not supported yet; write \"file\", \"directory\", \"queue\", \"stdout\" or \"null\"",
         ],
     );
     check(
         "type = \"file\"\npath = \"flights.csv\"",
         "type = \"kafka\"\ntopic = \"flights\"",
         &[
-            "6: type = \"kafka\" of source departures is not supported yet; write \"file\", \"directory\" or \"generator\"",
+            "6: type = \"kafka\" of source departures is not supported yet; write \"file\", \"directory\", \"queue\" or \"generator\"",
         ],
     );
     check(

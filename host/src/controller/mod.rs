@@ -16,6 +16,8 @@
 
 pub mod admission;
 pub mod change;
+#[cfg(test)]
+mod golden_tests;
 pub mod graph;
 pub mod inventory;
 pub mod layout_mover;

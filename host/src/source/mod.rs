@@ -8,6 +8,8 @@
 pub mod directory;
 pub mod file;
 pub mod generator;
+#[cfg(test)]
+mod golden_tests;
 pub mod parked;
 pub mod queue;
 
@@ -558,15 +560,15 @@ impl SourceError {
                 format!("partition {was}"),
                 format!("partition {now}, made again; it is read from its beginning"),
             ),
-            SourceError::OptionsChanged { was, now } => {
-                ("records", String::new(), was.clone(), now.clone())
-            }
             SourceError::Vanished { path, passed } => (
                 "content",
                 path.display().to_string(),
                 passed.clone(),
                 "gone; the rest of it will not be read".to_owned(),
             ),
+            SourceError::OptionsChanged { was, now } => {
+                ("records", String::new(), was.clone(), now.clone())
+            }
             _ => return None,
         };
         Some(SourceChange {

@@ -114,3 +114,6 @@ fn one_form(path: &Path) -> PathBuf {
     }
     form
 }
+
+#[cfg(test)]
+mod tests;

@@ -61,6 +61,7 @@ pub(super) fn finish_files(shared: &Shared) -> Result<(), StorageError> {
             expectations: vec![(key.clone(), row)],
             writes: vec![(key, None)],
         })?;
+        tracing::debug!(file = %shared.sink_files().path(id).display(), "file finished");
         shared.sink_files().forget(id);
         pass(&shared.faults, "finish: remove the length")?;
         let gone: RowChange = (keys::sink_length(id).into(), None);
