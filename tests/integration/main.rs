@@ -1,6 +1,8 @@
 //! Tests of the built programs, in one binary: the host as a process, the guests as components. Each
 //! file is one subject; no test depends on another or on the order in which they run.
 
+// Departures and their alerts between two queues.
+mod alerts;
 // All findings of a pipeline at once, before anything runs.
 mod check;
 // What `cargo xtask components` leaves behind.
@@ -29,6 +31,8 @@ mod lanes;
 mod keyed_sum;
 // SIGKILL at any moment, and output as if nothing had happened.
 mod kill;
+// The operating manual, word for word.
+mod operating;
 // Transforms cut into several partitions.
 mod partitions;
 // Transforms whose partitions change between runs.
@@ -41,6 +45,10 @@ mod sandbox;
 mod source_lists;
 // Sources of several files.
 mod sources;
+// What states a data directory keeps, shown.
+mod state;
+// Backups, restoring, and what is found of damage.
+mod store;
 // What fails is one item, and no result depends on how batches are cut.
 mod verdicts;
 // A pipeline that does with timers what its lines say, for tests to change and to run.

@@ -195,6 +195,20 @@ pub fn sink_file_findings(
     findings
 }
 
+/// What stands against the queues that the pipeline declares, as `check` finds it in the store.
+pub fn queue_findings(pipeline: &Pipeline, storage: &dyn Storage) -> Vec<Finding> {
+    let finding = |line: Option<usize>, error: &QueueError| {
+        let remedy = "`tidelock queue list` shows the queues of the data directory";
+        Finding::error(&pipeline.file, line, with_causes(error), remedy)
+    };
+    match check_declared(storage, &pipeline.queues) {
+        Err(error) => vec![finding(None, &error)],
+        Ok(refused) => (refused.iter())
+            .map(|(name, error)| finding(Some(pipeline.queues[name].line), error))
+            .collect(),
+    }
+}
+
 /// What a run that starts afresh would find in the directories of sinks: files whose names its own would have.
 pub fn directory_findings(pipeline: &Pipeline) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -217,20 +231,6 @@ pub fn directory_findings(pipeline: &Pipeline) -> Vec<Finding> {
         }
     }
     findings
-}
-
-/// What stands against the queues that the pipeline declares, as `check` finds it in the store.
-pub fn queue_findings(pipeline: &Pipeline, storage: &dyn Storage) -> Vec<Finding> {
-    let finding = |line: Option<usize>, error: &QueueError| {
-        let remedy = "`tidelock queue list` shows the queues of the data directory";
-        Finding::error(&pipeline.file, line, with_causes(error), remedy)
-    };
-    match check_declared(storage, &pipeline.queues) {
-        Err(error) => vec![finding(None, &error)],
-        Ok(refused) => (refused.iter())
-            .map(|(name, error)| finding(Some(pipeline.queues[name].line), error))
-            .collect(),
-    }
 }
 
 /// Opens every source at its beginning, to see that it can be read. A queue is there for certain: a run makes it.

@@ -16,6 +16,8 @@
 
 pub mod admission;
 pub mod change;
+#[cfg(test)]
+mod golden_tests;
 pub mod graph;
 pub mod inventory;
 pub mod layout_mover;
@@ -96,12 +98,12 @@ pub enum ControllerError {
     /// States and waiting messages of a transform could not be moved to its new partitions.
     #[error(transparent)]
     LayoutMove(#[from] LayoutMoveError),
-    /// What nobody goes on with could not be brought to its end.
-    #[error("files and marks of partitions that are gone can't be brought to their end")]
-    Orphaned(#[from] RepartitionError),
     /// A queue that it declares is not that of the store.
     #[error(transparent)]
     Queue(#[from] QueueError),
+    /// What nobody goes on with could not be brought to its end.
+    #[error("files and marks of partitions that are gone can't be brought to their end")]
+    Orphaned(#[from] RepartitionError),
     /// The store failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -146,7 +148,7 @@ impl Controller {
         leases::end_all(&**storage)?;
         finish_deletions(&**storage)?;
         let queues = DeclaredQueues::draft(&**storage, &pipeline.queues, clock.now())?;
-        let reader = StoredQueues::new(storage, queues.by_name());
+        let reader = StoredQueues::shared(storage, queues.by_name());
         let intent = intent(pipeline, admission);
         let mut registration = Registration::draft(&**storage, &pipeline.name, &intent)?;
         let changed_lists = compare_lists(pipeline, &**storage, &mut registration)?;
@@ -260,7 +262,11 @@ fn source_intent(options: &SourceOptions) -> SourceIntent {
 fn sink_intent(pipeline: &Pipeline, options: &SinkOptions) -> SinkIntent {
     let streams = options.inputs.join(", ");
     // As it stands to the pipeline file, so that a moved folder is no change.
-    let folder = pipeline.file.parent();
+    let folder = match pipeline.file.parent() {
+        // A file that is named without a folder.
+        Some(folder) if folder.as_os_str().is_empty() => Some(Path::new(".")),
+        folder => folder,
+    };
     let folder = folder.and_then(|folder| folder.canonicalize().ok());
     let shown = |path: &Path| {
         let shown = folder

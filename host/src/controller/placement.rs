@@ -105,7 +105,13 @@ impl<'a> Planner<'a> {
             storage,
             registration,
             queues,
-            memory: JobMemory::share_of(jobs.sum()),
+            memory: match pipeline.memory.state_cache_bytes {
+                None => JobMemory::share_of(jobs.sum()),
+                Some(state_cache_bytes) => JobMemory {
+                    state_cache_bytes,
+                    ..JobMemory::share_of(jobs.sum())
+                },
+            },
             wiring,
         }
     }

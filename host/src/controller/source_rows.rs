@@ -285,7 +285,7 @@ fn read_rows(storage: &dyn Storage, pipeline: &str) -> Result<BTreeMap<Name, Row
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::controller::registry::{Registration, SourceIntent};
     use crate::storage::contract::chunk;
@@ -293,6 +293,20 @@ mod tests {
     use crate::storage::{CommitOutcome, leases};
     use crate::types::epoch::EpochCommit;
     use crate::types::ids::{EpochId, LaneId, StreamId};
+
+    pub(in crate::controller) fn row() -> impl Serialize + std::fmt::Debug {
+        Row {
+            partition: PartitionId(300),
+            unlisted_in: Some(4),
+        }
+    }
+
+    pub(in crate::controller) fn decode_shown(
+        pipeline: &str,
+        value: &[u8],
+    ) -> Result<String, StorageError> {
+        decode::<Row>(pipeline, value).map(|row| format!("{row:?}"))
+    }
 
     fn intent(files: &[&str]) -> Intent {
         let source = SourceIntent {

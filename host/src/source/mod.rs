@@ -8,6 +8,8 @@
 pub mod directory;
 pub mod file;
 pub mod generator;
+#[cfg(test)]
+mod golden_tests;
 pub mod parked;
 pub mod queue;
 

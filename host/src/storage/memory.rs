@@ -119,6 +119,12 @@ impl MemoryStorage {
         (self.lock().sink_files.get(&file)).map(|sink| sink.bytes.clone())
     }
 
+    /// Puts a row there as it is.
+    #[cfg(test)]
+    pub(in crate::storage) fn insert_row(&self, key: &[u8], value: &[u8]) {
+        self.lock().rows.insert(key.to_vec(), value.to_vec());
+    }
+
     /// What is in a finished file.
     pub fn finished_bytes(&self, path: &Path) -> Option<Vec<u8>> {
         self.lock().finished_files.get(path).cloned()

@@ -49,6 +49,8 @@ pub mod codec;
 pub mod contract;
 pub mod embedded;
 pub mod entry;
+#[cfg(test)]
+mod golden_tests;
 pub mod keys;
 pub mod kinds;
 pub mod leases;

@@ -31,6 +31,8 @@ pub struct Pipeline {
     pub epoch: EpochLimits,
     /// How much may wait between jobs.
     pub lanes: LaneLimits,
+    /// How much jobs may keep in memory.
+    pub memory: MemoryLimits,
     /// What the file's checks found that stops nothing.
     pub warnings: Vec<Finding>,
 }
@@ -522,6 +524,13 @@ impl Default for EpochLimits {
             max_duration: Duration::from_millis(50),
         }
     }
+}
+
+/// How much jobs may keep in memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// Bytes of states that each job keeps between two epochs; `None`: 64 MiB, less where a run has many jobs.
+    pub state_cache_bytes: Option<usize>,
 }
 
 /// How much may wait between jobs.

@@ -219,10 +219,10 @@ pub enum SinkTarget {
     Nowhere,
     /// A file that the committer appends its rows to.
     File(SinkFileId),
-    /// Files of a directory, one after the other.
-    Directory(RollingFiles),
     /// The partitions of a queue, by their places.
     Queue(Vec<PartitionId>),
+    /// Files of a directory, one after the other.
+    Directory(RollingFiles),
 }
 
 impl SinkTarget {

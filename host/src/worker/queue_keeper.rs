@@ -194,3 +194,139 @@ fn next_to_go(heads: &[Head], retention: Retention, now: Timestamp) -> Option<us
     let goes = retention.time_ms.is_some_and(is_old) || retention.bytes.is_some_and(is_over);
     goes.then_some(place)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::storage::memory::MemoryStorage;
+    use crate::storage::{CommitOutcome, leases};
+    use crate::types::epoch::EpochCommit;
+    use crate::types::queue::{QueueAppend, QueueRows};
+
+    const QUEUE: [PartitionId; 2] = [PartitionId(11), PartitionId(12)];
+
+    #[derive(Default)]
+    struct TestClock(AtomicU64);
+
+    impl Clock for TestClock {
+        fn elapsed(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn now(&self) -> Timestamp {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    struct Kept {
+        storage: Arc<dyn Storage>,
+        clock: Arc<TestClock>,
+        keeper: QueueKeeper,
+    }
+
+    fn kept(retention: Retention) -> Kept {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let clock = Arc::new(TestClock::default());
+        let queue = KeptQueue {
+            name: "q".to_owned(),
+            partitions: QUEUE.to_vec(),
+            retention,
+        };
+        let shared: Arc<dyn Clock> = Arc::<TestClock>::clone(&clock);
+        Kept {
+            keeper: QueueKeeper::new(&storage, &shared, vec![queue]),
+            storage,
+            clock,
+        }
+    }
+
+    impl Kept {
+        /// Appends a chunk of rows of 20 bytes each.
+        fn append(&self, place: usize, write_time: Timestamp, count: usize) {
+            let mut rows = QueueRows {
+                write_time,
+                ..QueueRows::default()
+            };
+            for _ in 0..count {
+                rows.push(b"k", 0, b"abc");
+            }
+            let lease = leases::grant(&*self.storage, PartitionId(1)).unwrap();
+            let epoch = self.storage.head(PartitionId(1)).unwrap().epoch.next();
+            let commit = EpochCommit {
+                queue_appends: vec![QueueAppend {
+                    queue: QUEUE[place],
+                    rows: Arc::new(rows),
+                }],
+                ..EpochCommit::empty(&lease, epoch)
+            };
+            let outcome = self.storage.commit_epoch(lease, commit).unwrap();
+            assert!(matches!(outcome, CommitOutcome::Committed(_)));
+        }
+
+        /// Where the partitions begin after a look at this time.
+        fn starts_at(&mut self, now: Timestamp) -> [u64; 2] {
+            self.clock.0.store(now, Ordering::Relaxed);
+            self.keeper.sweep();
+            QUEUE.map(|partition| read_bounds(&*self.storage, partition).unwrap().start)
+        }
+    }
+
+    #[test]
+    fn what_is_older_than_asked_goes_and_nothing_younger() {
+        let mut kept = kept(Retention {
+            time_ms: Some(100),
+            bytes: None,
+        });
+        kept.append(0, 1_000, 3);
+        kept.append(0, 1_050, 2);
+        kept.append(1, 1_020, 4);
+        assert_eq!(kept.starts_at(1_099), [0, 0]);
+        assert_eq!(kept.starts_at(1_100), [3, 0]);
+        assert_eq!(kept.starts_at(1_149), [3, 4]);
+        kept.append(0, 1_100, 1);
+        assert_eq!(kept.starts_at(1_150), [5, 4]);
+        // A clock that was set back keeps rows for longer.
+        assert_eq!(kept.starts_at(10), [5, 4]);
+        assert_eq!(kept.starts_at(1_200), [6, 4]);
+    }
+
+    #[test]
+    fn what_is_more_than_asked_goes_oldest_first_and_as_much_as_asked_stays() {
+        let mut kept = kept(Retention {
+            time_ms: None,
+            bytes: Some(100),
+        });
+        kept.append(0, 1, 3);
+        kept.append(1, 2, 3);
+        assert_eq!(
+            kept.starts_at(9),
+            [0, 0],
+            "without the first chunk it is 60 bytes"
+        );
+        kept.append(1, 3, 2);
+        assert_eq!(kept.starts_at(9), [3, 0]);
+        kept.append(1, 4, 5);
+        assert_eq!(kept.starts_at(9), [3, 5], "the last chunk has 100 bytes");
+        // What was trimmed by hand counts no more.
+        kept.storage.trim_queue(QUEUE[1], 6).unwrap();
+        kept.append(0, 5, 1);
+        assert_eq!(kept.starts_at(9), [3, 6]);
+    }
+
+    #[test]
+    fn many_chunks_go_in_one_look_and_an_empty_queue_is_left_alone() {
+        let mut kept = kept(Retention {
+            time_ms: Some(0),
+            bytes: Some(1),
+        });
+        assert_eq!(kept.starts_at(5), [0, 0]);
+        let count = CHUNKS_PASSED_MAX + 10;
+        for _ in 0..count {
+            kept.append(0, 1, 1);
+        }
+        assert_eq!(kept.starts_at(5), [count as u64, 0]);
+        assert!(kept.keeper.failed.is_empty());
+    }
+}

@@ -279,16 +279,16 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
 fn source_detail(options: &SourceOptions) -> String {
     match options.partitions.first() {
         Some(SourceConnector::Generator(options)) => generator_detail(options),
+        Some(SourceConnector::Queue(options)) => {
+            let end = if options.follow { ", followed" } else { "" };
+            format!("queue {}{end}", options.queue)
+        }
         Some(SourceConnector::Directory(options)) => format!(
             "files {} of directory {}, {}",
             options.pattern,
             options.written_path,
             options.format.name()
         ),
-        Some(SourceConnector::Queue(options)) => {
-            let end = if options.follow { ", followed" } else { "" };
-            format!("queue {}{end}", options.queue)
-        }
         _ => files_detail(options),
     }
 }

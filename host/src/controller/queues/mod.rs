@@ -12,6 +12,9 @@ pub mod reader;
 pub mod registry;
 pub mod users;
 
+#[cfg(test)]
+mod tests;
+
 use crate::controller::repartition::RepartitionError;
 use crate::storage::StorageError;
 

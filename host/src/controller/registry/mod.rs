@@ -11,6 +11,8 @@
 //! name them, or skipped. What leaves a pipeline keeps its row, so that it is known when it comes
 //! back.
 
+#[cfg(test)]
+mod golden_tests;
 pub mod intent;
 mod numbering;
 pub mod refusal;

@@ -17,7 +17,7 @@ mod content;
 mod finished;
 mod following;
 mod format;
-mod position;
+pub(super) mod position;
 mod recognition;
 mod window;
 

@@ -4,7 +4,7 @@
 //! **Invariant:** no row is passed over in silence. Rows that were trimmed before they were read, and a queue that
 //! was made again under its old name, are told and wait for a person's word.
 
-mod position;
+pub(super) mod position;
 #[cfg(test)]
 mod tests;
 
@@ -157,10 +157,11 @@ impl QueueSource {
         Ok(!self.chunks.is_empty())
     }
 
-    /// Hands out rows of the first chunk, at least one: as many as fit into what is left of the limit.
-    fn take_rows(&mut self, rows_left: usize, bytes_left: usize, records: &mut SourceRecords) {
+    /// Hands out rows of the first chunk, as many as fit into what is left of the limit, and the first of a poll
+    /// whatever its size; how many those are.
+    fn take_rows(&mut self, left: PollLimit, is_first: bool, records: &mut SourceRecords) -> usize {
         let Some(chunk) = self.chunks.front() else {
-            return;
+            return 0;
         };
         let rows = &chunk.rows;
         // A chunk begins at the position or was read before that moved on in it.
@@ -169,11 +170,14 @@ impl QueueSource {
         if let Some(end) = self.end {
             last = last.min((end - chunk.offset) as usize);
         }
-        last = last.min(first + rows_left);
+        last = last.min(first + left.rows);
         let before = bytes_of_first(rows, first);
-        let mut taken = first + 1;
-        while taken < last && bytes_of_first(rows, taken + 1) - before <= bytes_left {
+        let mut taken = first + usize::from(is_first);
+        while taken < last && bytes_of_first(rows, taken + 1) - before <= left.bytes {
             taken += 1;
+        }
+        if taken == first {
+            return 0;
         }
         records.keys.extend_from(&rows.keys, first..taken);
         records.payloads.extend_from(&rows.payloads, first..taken);
@@ -191,6 +195,7 @@ impl QueueSource {
             passed_bytes: self.position.passed_bytes
                 + (rows.size_bytes_of_first(taken) - rows.size_bytes_of_first(first)) as u64,
         };
+        taken - first
     }
 }
 
@@ -204,19 +209,20 @@ impl Source for QueueSource {
             |records: &SourceRecords| records.payloads.bytes.len() + records.keys.bytes.len();
         let (rows_before, bytes_before) = (records.payloads.len(), size(records));
         loop {
-            let (taken, bytes) = (
-                records.payloads.len() - rows_before,
-                size(records) - bytes_before,
-            );
-            if taken > 0 && (taken >= limit.rows || bytes >= limit.bytes) {
+            let taken = records.payloads.len() - rows_before;
+            let left = PollLimit {
+                rows: limit.rows.saturating_sub(taken),
+                bytes: limit.bytes.saturating_sub(size(records) - bytes_before),
+            };
+            if taken > 0 && left.rows == 0 {
                 return Ok(PollOutcome::More);
             }
             match self.has_row() {
-                Ok(true) => self.take_rows(
-                    limit.rows.saturating_sub(taken).max(1),
-                    limit.bytes.saturating_sub(bytes),
-                    records,
-                ),
+                Ok(true) => {
+                    if self.take_rows(left, taken == 0, records) == 0 {
+                        return Ok(PollOutcome::More);
+                    }
+                }
                 Ok(false) if self.end.is_some() => return Ok(PollOutcome::End),
                 Ok(false) if taken == 0 => return Ok(PollOutcome::Wait),
                 Ok(false) => return Ok(PollOutcome::More),

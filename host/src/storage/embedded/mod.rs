@@ -13,7 +13,9 @@
 //!
 //! **Invariant:** one process at a time has the directory (`lock.rs`).
 
+mod applying;
 mod bulk;
+mod chain;
 mod committer;
 mod decisions;
 pub mod directories;
@@ -187,6 +189,16 @@ fn last_words(dir: &Path, error: &StorageError) -> String {
              space on the disk or check the disk, then run it again."
         ),
     }
+}
+
+/// What a row that holds a mark says: how many changes, and a digest.
+#[cfg(test)]
+pub(in crate::storage) fn decode_mark(
+    whose: &str,
+    value: Vec<u8>,
+) -> Result<(u64, u64), StorageError> {
+    let mark = mark::Mark::decode(whose, value)?;
+    Ok((mark.transactions, mark.digest))
 }
 
 /// Commits broken on purpose, to show that the crash tests see them.
