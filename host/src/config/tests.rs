@@ -657,15 +657,10 @@ fn what_comes_in_later_releases_is_refused_in_a_clear_word() {
            remove it, and let a map give event times"],
     );
     check(
-        "name = \"flights\"",
-        "name = \"flights\"\n[queues.alerts]\npartitions = 4",
-        &["2: queues of the pipeline is not supported yet; remove it and write to a file sink"],
-    );
-    check(
         "type = \"file\"\npath = \"out/statistics.jsonl\"",
-        "type = \"queue\"\nqueue = \"alerts\"",
+        "type = \"table\"\ntable = \"alerts\"",
         &[
-            "20: type = \"queue\" of sink statistics is not supported yet; write \"file\", \"directory\", \"queue\", \"stdout\" or \"null\"",
+            "20: type = \"table\" of sink statistics is not supported yet; write \"file\", \"directory\", \"queue\", \"stdout\" or \"null\"",
         ],
     );
     check(
