@@ -20,7 +20,9 @@ impl Job {
             }
             _ => self.system_timer_in,
         };
-        asked.into_iter().chain(self.files_due_in()).min()
+        // One that is due may have to wait until there is room for an epoch.
+        let files = self.files_due_in().map(|due| due.max(FOLLOW_INTERVAL));
+        asked.into_iter().chain(files).min()
     }
 
     /// A partition that waits for its turn need not hold its readers' watermarks back.
