@@ -1,6 +1,8 @@
 //! Tests of the built programs, in one binary: the host as a process, the guests as components. Each
 //! file is one subject; no test depends on another or on the order in which they run.
 
+// Departures and their alerts between two queues.
+mod alerts;
 // All findings of a pipeline at once, before anything runs.
 mod check;
 // What `cargo xtask components` leaves behind.

@@ -124,7 +124,7 @@ impl Store {
     fn job_of_run(&self, run: u64) -> Job {
         let storage: Arc<dyn Storage> = Arc::<MemoryStorage>::clone(&self.storage);
         let named = BTreeMap::from([("from".to_owned(), self.partitions("from"))]);
-        let queues = StoredQueues::new(&storage, named);
+        let queues = StoredQueues::shared(&storage, named);
         let position = rows::read_source_position(&*storage, COPY).expect("it is sound");
         let options = QueueSourceOptions::new("from", 0, false, QueueStart::Start);
         let opening = Opening {

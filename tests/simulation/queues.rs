@@ -114,7 +114,7 @@ impl FedSource {
         let queue = graph.source_name(part.source);
         let numbers = partitions(&**storage, &queue);
         let named = BTreeMap::from([(queue.clone(), numbers)]);
-        let queues: Arc<dyn QueueReader> = StoredQueues::new(storage, named);
+        let queues: Arc<dyn QueueReader> = StoredQueues::shared(storage, named);
         let index = u32::try_from(part.partition).expect("there are few");
         let options = QueueSourceOptions::new(&queue, index, false, QueueStart::Start);
         let opening = Opening {

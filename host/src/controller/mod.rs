@@ -148,7 +148,7 @@ impl Controller {
         leases::end_all(&**storage)?;
         finish_deletions(&**storage)?;
         let queues = DeclaredQueues::draft(&**storage, &pipeline.queues, clock.now())?;
-        let reader = StoredQueues::new(storage, queues.by_name());
+        let reader = StoredQueues::shared(storage, queues.by_name());
         let intent = intent(pipeline, admission);
         let mut registration = Registration::draft(&**storage, &pipeline.name, &intent)?;
         let changed_lists = compare_lists(pipeline, &**storage, &mut registration)?;

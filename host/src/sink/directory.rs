@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::types::batch::Timestamp;
+use crate::types::format_version::unknown_version;
 use crate::types::ids::SinkFileId;
 
 /// First byte of what is kept.
@@ -52,9 +53,7 @@ impl DirectoryProgress {
                 Ok((_, rest)) => Err(format!("{} bytes too many", rest.len())),
                 Err(error) => Err(error.to_string()),
             },
-            [version, ..] => Err(format!(
-                "format version {version} is newer than {FORMAT_VERSION}; run the release that wrote it"
-            )),
+            [version, ..] => Err(unknown_version(*version, FORMAT_VERSION)),
             [] => Err("it is empty".to_owned()),
         }
     }
@@ -63,10 +62,29 @@ impl DirectoryProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::golden::{self, Kind};
 
+    /// As a golden file in `golden/`.
     #[test]
-    fn what_is_kept_comes_back_and_nothing_else_passes_for_it() {
-        let progress = DirectoryProgress {
+    fn golden_progress_decodes_and_that_of_a_newer_release_is_refused() {
+        let kinds = [Kind {
+            name: "directory_progress",
+            // Whoever asks says of which sink it is.
+            called: "",
+            version: 1,
+            version_at: 0,
+            written: (Vec::new(), progress().encode()),
+            held: format!("{:?}", progress()),
+            decode: Box::new(|_, value| {
+                DirectoryProgress::decode(value).map(|progress| format!("{progress:?}"))
+            }),
+        }];
+        golden::check("src/sink/golden", &kinds);
+        golden::check_newer_is_refused(&kinds);
+    }
+
+    fn progress() -> DirectoryProgress {
+        DirectoryProgress {
             next: 8,
             open: Some(OpenFile {
                 file: SinkFileId(300),
@@ -75,7 +93,12 @@ mod tests {
                 size_bytes: 1 << 40,
                 opened_at: 1_700_000_000_000,
             }),
-        };
+        }
+    }
+
+    #[test]
+    fn what_is_kept_comes_back_and_nothing_else_passes_for_it() {
+        let progress = progress();
         let encoded = progress.encode();
         assert_eq!(DirectoryProgress::decode(&encoded), Ok(progress));
         let mut newer = encoded.clone();

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::golden::{self, Kind};
+use crate::source::directory::stored;
 use crate::source::file::position::FilePosition;
 use crate::source::file::position::tests::position as file_position;
 use crate::source::generator;
@@ -29,8 +30,35 @@ fn kinds() -> Vec<Kind<'static>> {
         passed_bytes: 1 << 50,
     };
     let (generator_position, held) = generator::tests::stored_position();
+    let [(directory_position, held_position), (done_mark, held_mark)] = stored::stored_kinds();
     let no_key = Vec::new;
     vec![
+        Kind {
+            name: "directory_position",
+            called: "the stored position in in/",
+            version: 1,
+            version_at: 1,
+            written: (no_key(), directory_position),
+            held: held_position,
+            decode: Box::new(|_, value| {
+                shown(stored::decode_shown(Path::new("in/"), false, value))
+            }),
+        },
+        Kind {
+            name: "directory_mark",
+            called: "the stored position in in/monday.csv",
+            version: 1,
+            version_at: 0,
+            written: (no_key(), done_mark),
+            held: held_mark,
+            decode: Box::new(|_, value| {
+                shown(stored::decode_shown(
+                    Path::new("in/monday.csv"),
+                    true,
+                    value,
+                ))
+            }),
+        },
         Kind {
             name: "file_position",
             called: "the stored position in a.csv",

@@ -80,7 +80,7 @@ macro_rules! storage_contract_tests {
             numbers_are_never_handed_out_twice
             l4_end_all_ends_every_lease_and_generations_rise
             rows_of_queues_have_offsets_without_gap_in_the_order_of_decision
-            rows_of_a_refused_epoch_are_in_no_queue
+            o3_rows_of_queues_and_states_of_an_epoch_are_all_there_or_none_is
             many_producers_share_a_partition_of_a_queue
             a_trimmed_queue_keeps_its_end_and_says_what_is_gone
             a_removed_queue_leaves_nothing

@@ -16,8 +16,8 @@ pub struct StoredQueues {
 }
 
 impl StoredQueues {
-    /// The queues of these names and partitions.
-    pub fn new(
+    /// The queues of these names and partitions, for sources to share.
+    pub fn shared(
         storage: &Arc<dyn Storage>,
         partitions: BTreeMap<String, Vec<PartitionId>>,
     ) -> Arc<dyn QueueReader> {

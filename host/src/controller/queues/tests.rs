@@ -1,3 +1,5 @@
+//! Queues as the catalog has them, what is pushed into them, who uses them.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@
 //! told together, so that an epoch commits both or none. Nothing stored grows with the files that have left.
 
 mod listing;
-mod stored;
+pub(super) mod stored;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

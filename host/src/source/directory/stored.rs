@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::listing::FileStamp;
 use crate::source::SourceError;
+use crate::types::format_version::unknown_version;
 
 /// First byte of an encoded position: no other connector's.
 pub(in crate::source) const POSITION_TAG: u8 = b'd';
@@ -70,11 +71,41 @@ fn decode<T: DeserializeOwned>(encoded: &[u8]) -> Result<T, String> {
             Ok((_, rest)) => Err(format!("{} bytes too many", rest.len())),
             Err(error) => Err(error.to_string()),
         },
-        [version, ..] => Err(format!(
-            "it has format {version}, this release knows {FORMAT_VERSION}"
-        )),
+        [version, ..] => Err(unknown_version(*version, FORMAT_VERSION)),
         [] => Err("it is empty".to_owned()),
     }
+}
+
+/// A position and a mark as they are stored, with what they hold.
+#[cfg(test)]
+pub(in crate::source) fn stored_kinds() -> [(Vec<u8>, String); 2] {
+    let position = DirectoryPosition {
+        current: Some(("monday.csv".to_owned(), vec![1, 2, 3])),
+        finished: 300,
+    };
+    let mark = DoneMark {
+        stamp: FileStamp {
+            size_bytes: 1 << 33,
+            modified_ns: 1_700_000_000_000_000_001,
+        },
+        position: vec![4, 5],
+    };
+    let held = [format!("{position:?}"), format!("{mark:?}")];
+    let [of_position, of_mark] = held;
+    [(position.encode(), of_position), (mark.encode(), of_mark)]
+}
+
+/// Those of the directory or file at `path`, decoded.
+#[cfg(test)]
+pub(in crate::source) fn decode_shown(
+    path: &Path,
+    is_mark: bool,
+    encoded: &[u8],
+) -> Result<String, SourceError> {
+    Ok(match is_mark {
+        true => format!("{:?}", DoneMark::decode(path, encoded)?),
+        false => format!("{:?}", DirectoryPosition::decode(path, encoded)?),
+    })
 }
 
 fn undecodable(path: &Path) -> impl Fn(String) -> SourceError {

@@ -176,6 +176,9 @@ impl QueueSource {
         while taken < last && bytes_of_first(rows, taken + 1) - before <= left.bytes {
             taken += 1;
         }
+        if taken == first {
+            return 0;
+        }
         records.keys.extend_from(&rows.keys, first..taken);
         records.payloads.extend_from(&rows.payloads, first..taken);
         records

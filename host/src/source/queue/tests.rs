@@ -1,3 +1,5 @@
+//! What a queue source reads, where it ends, and what it refuses.
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -13,7 +13,9 @@
 //!
 //! **Invariant:** one process at a time has the directory (`lock.rs`).
 
+mod applying;
 mod bulk;
+mod chain;
 mod committer;
 mod decisions;
 pub mod directories;
