@@ -657,11 +657,6 @@ fn what_comes_in_later_releases_is_refused_in_a_clear_word() {
            remove it, and let a map give event times"],
     );
     check(
-        "name = \"flights\"",
-        "name = \"flights\"\n[queues.alerts]\npartitions = 4",
-        &["2: queues of the pipeline is not supported yet; remove it and write to a file sink"],
-    );
-    check(
         "type = \"file\"\npath = \"out/statistics.jsonl\"",
         "type = \"queue\"\nqueue = \"alerts\"",
         &[
