@@ -27,6 +27,9 @@ pub mod controller;
 
 pub mod cli;
 
+#[cfg(test)]
+mod golden;
+
 pub mod clock;
 pub mod config;
 pub mod telemetry;

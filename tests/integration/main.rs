@@ -13,6 +13,8 @@ mod changes;
 mod example;
 // The pipeline that several of them run.
 mod flights;
+// Directories that are read and written, and records that are made.
+mod directories;
 // What an epoch is, and each fault that one can meet.
 mod epochs;
 // The same of a job between two queues.
@@ -29,6 +31,8 @@ mod lanes;
 mod keyed_sum;
 // SIGKILL at any moment, and output as if nothing had happened.
 mod kill;
+// The operating manual, word for word.
+mod operating;
 // Transforms cut into several partitions.
 mod partitions;
 // Transforms whose partitions change between runs.
@@ -41,6 +45,10 @@ mod sandbox;
 mod source_lists;
 // Sources of several files.
 mod sources;
+// What states a data directory keeps, shown.
+mod state;
+// Backups, restoring, and what is found of damage.
+mod store;
 // What fails is one item, and no result depends on how batches are cut.
 mod verdicts;
 // A pipeline that does with timers what its lines say, for tests to change and to run.

@@ -16,8 +16,8 @@ use tidelock::types::batch::{
 use tidelock::types::digest::Digest;
 use tidelock::types::pipeline::{
     CallLimits, ComputationLines, ComputationOptions, EpochLimits, FileSourceOptions, Grants,
-    InstancePolicy, LaneLimits, Pipeline, QueueSourceOptions, QueueStart, RecordFormat,
-    SinkConnector, SinkOptions, SourceConnector, SourceOptions, StateTtl,
+    InstancePolicy, LaneLimits, MemoryLimits, Pipeline, QueueSourceOptions, QueueStart,
+    RecordFormat, SinkConnector, SinkOptions, SourceConnector, SourceOptions, StateTtl,
 };
 
 use crate::graph::{Computation, Graph};
@@ -85,6 +85,7 @@ pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
             .collect(),
         epoch: EpochLimits::default(),
         lanes: LaneLimits::default(),
+        memory: MemoryLimits::default(),
         warnings: Vec::new(),
     }
 }

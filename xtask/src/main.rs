@@ -7,6 +7,7 @@ mod command;
 mod components;
 mod demo;
 mod flights;
+mod golden;
 mod simulate;
 mod steps;
 mod test;
@@ -43,6 +44,8 @@ enum Verb {
     Bench(bench::BenchArguments),
     /// Run random pipelines over storage in memory while jobs crash, leases move and commits fail.
     Simulate(Seeds),
+    /// Write the golden files of stored formats that are missing; one that is there is never changed.
+    Golden,
     /// Run every check: formatting, lints, documentation, every test.
     Test,
 }
@@ -71,6 +74,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Verb::Demo { flights } => demo::run(&workspace, &toolchain, flights.as_deref()),
         Verb::Bench(arguments) => bench::run(&workspace, &toolchain, arguments),
         Verb::Simulate(seeds) => simulate::run(&workspace, &toolchain, *seeds),
+        Verb::Golden => golden::run(&workspace),
         Verb::Test => test::run(&workspace, &toolchain),
     }
 }

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::cli::run::DATA_DIRECTORY_NAME;
 use crate::cli::{Outcome, OutputFormat, print_json};
 use crate::config;
-use crate::controller::admission::{admit, queue_findings, sink_file_findings};
+use crate::controller::admission::{admit, directory_findings, queue_findings, sink_file_findings};
 use crate::guest::{GuestOptions, GuestRuntime};
 use crate::storage::StorageError;
 use crate::storage::embedded::{EmbeddedOptions, EmbeddedStorage, check_new_sink_file};
@@ -84,7 +84,9 @@ fn find(pipeline: &Pipeline, arguments: &CheckArguments) -> anyhow::Result<Vec<F
 /// What a run on this data directory would find wrong with the files of sinks, and with the queues.
 fn check_data(pipeline: &Pipeline, data: &Path) -> Vec<Finding> {
     if !EmbeddedStorage::exists_in(data) {
-        return sink_file_findings(pipeline, check_new_sink_file);
+        let mut findings = sink_file_findings(pipeline, check_new_sink_file);
+        findings.extend(directory_findings(pipeline));
+        return findings;
     }
     match EmbeddedStorage::open(data, EmbeddedOptions::default()) {
         Ok(storage) => {

@@ -165,6 +165,8 @@ mod tests {
             output_messages: 0,
             sink_rows: 0,
             epochs: 0,
+            state_cache_hits: 0,
+            state_cache_misses: 0,
             waits: Vec::new(),
             waits_now: None,
             hot_keys: Vec::new(),

@@ -14,6 +14,7 @@ pub mod moves;
 pub mod progress;
 pub mod queue;
 pub mod run;
+pub mod state;
 pub mod store;
 pub mod task_view;
 
@@ -53,6 +54,9 @@ pub enum Command {
     Graph(graph::GraphArguments),
     /// Show what a component exports and imports, and what each import means.
     Inspect(inspect::InspectArguments),
+    /// Look into the states that a data directory keeps.
+    #[command(subcommand)]
+    State(state::StateCommand),
     /// Make, fill, read and trim the queues of a data directory that nobody uses.
     Queue(queue::QueueArguments),
     /// Back up, restore, check, compact or measure what a data directory holds.
@@ -117,6 +121,7 @@ pub fn main(open_storage: &OpenStorage) -> ExitCode {
         Command::Inspect(arguments) => {
             inspect::inspect(arguments, cli.output).map(|()| Outcome::Done)
         }
+        Command::State(command) => state::run(command, cli.output, &logs),
         Command::Queue(arguments) => queue::queue(arguments, cli.output, &logs, open_storage),
         Command::Store(command) => store::run(command, cli.output, &logs),
     };

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use indicatif::HumanBytes;
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -70,6 +71,8 @@ struct RunDocument<'a> {
     run: u64,
     finished: bool,
     elapsed_ms: u64,
+    /// Bytes that the data directory's store takes on disk.
+    store_bytes: u64,
     #[serde(flatten)]
     progress: ProgressReading,
     outputs: Vec<&'a Path>,
@@ -157,6 +160,9 @@ pub fn run(
         end,
         elapsed,
         progress: &progress,
+        store_bytes: (storage.size())
+            .context("failed to measure the data directory")?
+            .total(),
     };
     summarise(&pipeline, &ended, output, logs)
 }
@@ -332,6 +338,7 @@ struct EndedRun<'a> {
     end: JobEnd,
     elapsed: Duration,
     progress: &'a RunProgress,
+    store_bytes: u64,
 }
 
 fn summarise(
@@ -345,6 +352,7 @@ fn summarise(
         .values()
         .filter_map(|sink| match &sink.connector {
             SinkConnector::File { path } => Some(path.as_path()),
+            SinkConnector::Directory(options) => Some(options.path.as_path()),
             SinkConnector::Stdout | SinkConnector::Null | SinkConnector::Queue { .. } => None,
         })
         .collect();
@@ -352,7 +360,7 @@ fn summarise(
     let (progress, jobs) = (run.progress.read(), run.progress.read_jobs());
     let rate = progress.source_records as f64 / elapsed.as_secs_f64().max(0.001);
     logs.print_line(&format!(
-        "pipeline {} {}: {} records in {:.2} s ({rate:.0} records/s), {} epochs, {} rows out",
+        "pipeline {} {}: {} records in {:.2} s ({rate:.0} records/s), {} epochs, {} rows out, {} in the data directory",
         pipeline.name,
         if finished {
             "completed"
@@ -363,6 +371,7 @@ fn summarise(
         elapsed.as_secs_f64(),
         progress.epochs,
         progress.sink_rows,
+        HumanBytes(run.store_bytes),
     ));
     match output {
         OutputFormat::Json => print_json(&RunDocument {
@@ -370,6 +379,7 @@ fn summarise(
             run: run.number,
             finished,
             elapsed_ms: elapsed.as_millis() as u64,
+            store_bytes: run.store_bytes,
             progress,
             outputs,
             jobs,

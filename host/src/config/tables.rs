@@ -16,7 +16,8 @@ use crate::config::report::Report;
 use crate::types::batch::ComputationKind;
 use crate::types::pipeline::{
     CallLimits, ClockGrant, ComponentReference, ComputationLines, ComputationOptions,
-    DirectoryGrant, EpochLimits, Grants, InstancePolicy, LaneLimits, Pipeline, RandomGrant,
+    DirectoryGrant, EpochLimits, Grants, InstancePolicy, LaneLimits, MemoryLimits, Pipeline,
+    RandomGrant,
 };
 
 /// The longest parameters of a computation, as JSON text, in bytes: they are kept with the pipeline's
@@ -38,6 +39,8 @@ const DELAYS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(36
 
 /// How many bytes may be told to wait between jobs.
 const LANE_BYTES: RangeInclusive<u64> = 1..=1 << 40;
+/// What a job may keep of states.
+const STATE_CACHE_BYTES: RangeInclusive<u64> = 1 << 10..=64 << 30;
 
 /// The most that an epoch, a batch or the effects of a call may be told to hold, in bytes.
 const BYTES_MAX: u64 = 1 << 30;
@@ -80,6 +83,8 @@ impl Tables<'_> {
         let epoch = epoch.map_or_else(EpochLimits::default, |table| self.epoch(table));
         let lanes = fields.table("lanes");
         let lanes = lanes.map_or_else(LaneLimits::default, lane_limits);
+        let memory = fields.table("limits");
+        let memory = memory.map_or_else(MemoryLimits::default, memory_limits);
         fields.finish();
         self.graph.check(self.report);
         self.check_sink_paths(&sources, &sinks);
@@ -94,6 +99,7 @@ impl Tables<'_> {
             queues,
             epoch,
             lanes,
+            memory,
             warnings: Vec::new(),
         })
     }
@@ -500,6 +506,15 @@ fn lane_limits(mut fields: Fields<'_>) -> LaneLimits {
     LaneLimits {
         max_bytes: max_bytes.map_or(defaults.max_bytes, |bytes| bytes.value),
         channel_bytes: channel_bytes.map_or(defaults.channel_bytes, |bytes| bytes.value),
+    }
+}
+
+fn memory_limits(mut fields: Fields<'_>) -> MemoryLimits {
+    fields.what = "limits".to_owned();
+    let state_cache = fields.size("state_cache", STATE_CACHE_BYTES);
+    fields.finish();
+    MemoryLimits {
+        state_cache_bytes: state_cache.map(|bytes| bytes.value as usize),
     }
 }
 

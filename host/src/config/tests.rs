@@ -521,7 +521,9 @@ fn missing_fields() {
     check(
         "type = \"file\"\npath = \"flights.csv\"",
         "",
-        &["5: source departures has no type; write type = \"file\" or \"generator\""],
+        &[
+            "5: source departures has no type; write type = \"file\", \"directory\", \"queue\" or \"generator\"",
+        ],
     );
     check(
         "path = \"flights.csv\"\nformat = \"lines\"",
@@ -555,7 +557,9 @@ fn missing_fields() {
     check(
         "type = \"file\"\npath = \"out/statistics.jsonl\"",
         "",
-        &["19: sink statistics has no type; write type = \"file\", \"stdout\" or \"null\""],
+        &[
+            "19: sink statistics has no type; write type = \"file\", \"directory\", \"queue\", \"stdout\" or \"null\"",
+        ],
     );
 }
 
@@ -661,14 +665,14 @@ fn what_comes_in_later_releases_is_refused_in_a_clear_word() {
         "type = \"file\"\npath = \"out/statistics.jsonl\"",
         "type = \"queue\"\nqueue = \"alerts\"",
         &[
-            "20: type = \"queue\" of sink statistics is not supported yet; write \"file\", \"stdout\" or \"null\"",
+            "20: type = \"queue\" of sink statistics is not supported yet; write \"file\", \"directory\", \"queue\", \"stdout\" or \"null\"",
         ],
     );
     check(
         "type = \"file\"\npath = \"flights.csv\"",
         "type = \"kafka\"\ntopic = \"flights\"",
         &[
-            "6: type = \"kafka\" of source departures is not supported yet; write \"file\" or \"generator\"",
+            "6: type = \"kafka\" of source departures is not supported yet; write \"file\", \"directory\", \"queue\" or \"generator\"",
         ],
     );
     check(

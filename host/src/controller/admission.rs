@@ -177,10 +177,13 @@ pub fn sink_file_findings(
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, sink) in &pipeline.sinks {
-        let SinkConnector::File { path } = &sink.connector else {
-            continue;
+        let checked = match &sink.connector {
+            SinkConnector::File { path } => check(path),
+            // Which files it writes follows from numbers that the run gives.
+            SinkConnector::Directory(options) => check(&options.path.join(options.file_name(0, 0))),
+            SinkConnector::Stdout | SinkConnector::Null | SinkConnector::Queue { .. } => Ok(()),
         };
-        if let Err(error) = check(path) {
+        if let Err(error) = checked {
             findings.push(Finding::error(
                 &pipeline.file,
                 sink.line,
@@ -206,6 +209,30 @@ pub fn queue_findings(pipeline: &Pipeline, storage: &dyn Storage) -> Vec<Finding
     }
 }
 
+/// What a run that starts afresh would find in the directories of sinks: files whose names its own would have.
+pub fn directory_findings(pipeline: &Pipeline) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, sink) in &pipeline.sinks {
+        let SinkConnector::Directory(options) = &sink.connector else {
+            continue;
+        };
+        let entries = std::fs::read_dir(&options.path).into_iter().flatten();
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        if let Some(file) = names.filter(|name| options.is_file_name(name)).min() {
+            findings.push(Finding::error(
+                &pipeline.file,
+                sink.line,
+                format!(
+                    "sink {name}: {} is there, and no data directory that knows of it",
+                    options.path.join(file).display()
+                ),
+                "move such files away, write another path or prefix, or name their data directory by --data",
+            ));
+        }
+    }
+    findings
+}
+
 /// Opens every source at its beginning, to see that it can be read. A queue is there for certain: a run makes it.
 fn check_sources(pipeline: &Pipeline, findings: &mut Vec<Finding>) {
     for (name, source) in &pipeline.sources {
@@ -217,7 +244,7 @@ fn check_sources(pipeline: &Pipeline, findings: &mut Vec<Finding>) {
                 &pipeline.file,
                 source.line,
                 format!("source {name}: {}", with_causes(&error)),
-                "see to the file, or name another one",
+                "see to it, or name another one",
             ));
         }
     }

@@ -126,7 +126,8 @@ pub(super) mod tests {
     use super::*;
     use crate::types::pipeline::{
         CallLimits, ComputationLines, ComputationOptions, EpochLimits, FileSourceOptions, Grants,
-        InstancePolicy, LaneLimits, RecordFormat, SourceConnector, SourceOptions, WatermarkOptions,
+        InstancePolicy, LaneLimits, MemoryLimits, RecordFormat, SourceConnector, SourceOptions,
+        WatermarkOptions,
     };
 
     fn computation(kind: ComputationKind, inputs: &[&str], outputs: &[&str]) -> ComputationOptions {
@@ -199,6 +200,7 @@ pub(super) mod tests {
             queues: std::collections::BTreeMap::new(),
             epoch: EpochLimits::default(),
             lanes: LaneLimits::default(),
+            memory: MemoryLimits::default(),
             warnings: Vec::new(),
         }
     }

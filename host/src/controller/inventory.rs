@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::controller::layouts::Layouts;
+use crate::controller::queues::registry::all_queues;
 use crate::controller::registry::StateEncoding;
 use crate::controller::registry::rows::{PipelineRows, read_layouts};
 use crate::controller::source_rows::known_partitions;
@@ -75,6 +76,19 @@ impl Inventory {
         let mut inventory = Inventory::default();
         for pipeline in pipeline_names(storage)? {
             inventory.add(storage, &pipeline)?;
+        }
+        for (name, queue) in all_queues(storage)? {
+            let owner = |name: String| Owner {
+                name,
+                is_in_force: false,
+                layout: None,
+            };
+            let intake = owner(format!("the intake of queue {name}"));
+            inventory.partitions.insert(queue.intake, intake);
+            for (index, partition) in queue.partitions().into_iter().enumerate() {
+                let owner = owner(format!("partition {index} of queue {name}"));
+                inventory.partitions.insert(partition, owner);
+            }
         }
         Ok(inventory)
     }

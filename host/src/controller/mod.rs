@@ -11,14 +11,18 @@
 //! - [`source_lists`]: what came into the lists of its sources and what left them.
 //! - [`queues`]: the queues of the store.
 //! - [`sources`]: its sources, opened and compared with what was read before.
+//! - [`orphaned_files`]: what partitions and sinks that are gone have left open.
 //! - [`placement`]: the plans of the jobs, each under a lease.
 
 pub mod admission;
 pub mod change;
+#[cfg(test)]
+mod golden_tests;
 pub mod graph;
 pub mod inventory;
 pub mod layout_mover;
 pub mod layouts;
+pub mod orphaned_files;
 pub mod placement;
 pub mod queues;
 pub mod registry;
@@ -30,12 +34,14 @@ pub mod sources;
 pub mod wiring;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::controller::admission::Admission;
 use crate::controller::change::{Change, lines};
 use crate::controller::layout_mover::{LayoutMove, LayoutMoveError, LayoutMover};
+use crate::controller::orphaned_files::{finish_orphaned_files, sweep_forgotten_marks};
 use crate::controller::placement::{PlacementError, Planner};
 use crate::controller::queues::QueueError;
 use crate::controller::queues::declared::DeclaredQueues;
@@ -45,6 +51,7 @@ use crate::controller::registry::{
     ComputationIntent, Intent, Registration, RegistryError, RunInProgress, SinkIntent,
     SourceIntent, StateEncoding,
 };
+use crate::controller::repartition::RepartitionError;
 use crate::controller::source_lists::compare_lists;
 use crate::controller::sources::open_sources;
 use crate::guest::GuestRuntime;
@@ -94,6 +101,9 @@ pub enum ControllerError {
     /// A queue that it declares is not that of the store.
     #[error(transparent)]
     Queue(#[from] QueueError),
+    /// What nobody goes on with could not be brought to its end.
+    #[error("files and marks of partitions that are gone can't be brought to their end")]
+    Orphaned(#[from] RepartitionError),
     /// The store failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -172,6 +182,8 @@ impl Controller {
             "pipeline registered"
         );
         mover.carry_out()?;
+        sweep_forgotten_marks(&**storage, &registration)?;
+        finish_orphaned_files(pipeline, &**storage, &registration, planner.wiring())?;
         let plans = planner.plan(sources)?;
         let progress = RunProgress::default();
         let keeper = QueueKeeper::new(storage, clock, kept_queues(&**storage)?);
@@ -249,18 +261,30 @@ fn source_intent(options: &SourceOptions) -> SourceIntent {
 
 fn sink_intent(pipeline: &Pipeline, options: &SinkOptions) -> SinkIntent {
     let streams = options.inputs.join(", ");
+    // As it stands to the pipeline file, so that a moved folder is no change.
+    let folder = match pipeline.file.parent() {
+        // A file that is named without a folder.
+        Some(folder) if folder.as_os_str().is_empty() => Some(Path::new(".")),
+        folder => folder,
+    };
+    let folder = folder.and_then(|folder| folder.canonicalize().ok());
+    let shown = |path: &Path| {
+        let shown = folder
+            .as_ref()
+            .and_then(|folder| path.strip_prefix(folder).ok());
+        shown.unwrap_or(path).display().to_string()
+    };
     match &options.connector {
-        SinkConnector::File { path } => {
-            // As it stands to the pipeline file, so that a moved folder is no change.
-            let folder = pipeline
-                .file
-                .parent()
-                .and_then(|folder| folder.canonicalize().ok());
-            let shown = folder.and_then(|folder| path.strip_prefix(folder).ok());
-            let shown = shown.unwrap_or(path).display();
+        SinkConnector::File { path } => SinkIntent {
+            identity: format!("file {} of {streams}", shown(path)),
+            path: Some(path.display().to_string()),
+            queue: None,
+        },
+        SinkConnector::Directory(directory) => {
+            let files = directory.path.join(directory.files());
             SinkIntent {
-                identity: format!("file {shown} of {streams}"),
-                path: Some(path.display().to_string()),
+                identity: format!("files {} of {streams}", shown(&files)),
+                path: Some(files.display().to_string()),
                 queue: None,
             }
         }

@@ -20,6 +20,7 @@ use crate::types::pipeline::{Pipeline, SinkConnector};
 use crate::worker::plan::{
     InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, SinkTarget, TimePlan,
 };
+use crate::worker::rolling::RollingFiles;
 use crate::worker::timers::TimersError;
 
 /// A job could not be planned or opened.
@@ -104,7 +105,13 @@ impl<'a> Planner<'a> {
             storage,
             registration,
             queues,
-            memory: JobMemory::share_of(jobs.sum()),
+            memory: match pipeline.memory.state_cache_bytes {
+                None => JobMemory::share_of(jobs.sum()),
+                Some(state_cache_bytes) => JobMemory {
+                    state_cache_bytes,
+                    ..JobMemory::share_of(jobs.sum())
+                },
+            },
             wiring,
         }
     }
@@ -129,6 +136,11 @@ impl<'a> Planner<'a> {
             }
         }
         Ok(())
+    }
+
+    /// How the pipeline's jobs are joined.
+    pub fn wiring(&self) -> &Wiring<'a> {
+        &self.wiring
     }
 
     /// Plans every job of the pipeline, each under a new lease, and one for each partition of an earlier
@@ -197,7 +209,7 @@ impl<'a> Planner<'a> {
         }
         let mut sinks = Vec::new();
         for name in wiring.sinks_fed(shape) {
-            sinks.push(self.sink(name)?);
+            sinks.push(self.sink(name, lease.partition)?);
         }
         Ok(JobPlan {
             name: shape.head.name().to_owned(),
@@ -229,10 +241,14 @@ impl<'a> Planner<'a> {
         })
     }
 
-    fn sink(&self, name: &str) -> Result<SinkPlan, PlacementError> {
+    fn sink(&self, name: &str, partition: PartitionId) -> Result<SinkPlan, PlacementError> {
         let connector = &self.pipeline.sinks[name].connector;
         let target = match connector {
             SinkConnector::File { path } => SinkTarget::File(self.storage.open_sink_file(path)?),
+            SinkConnector::Directory(options) => {
+                let files = RollingFiles::open(name, options, partition, self.storage)?;
+                SinkTarget::Directory(files)
+            }
             SinkConnector::Stdout | SinkConnector::Null => SinkTarget::Nowhere,
             SinkConnector::Queue { queue, .. } => SinkTarget::Queue(self.queues.partitions(queue)),
         };

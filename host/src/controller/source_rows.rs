@@ -35,6 +35,8 @@ pub(super) struct SourcePartitions {
     in_force: BTreeMap<String, Vec<PartitionId>>,
     /// The numbers of those that left the list of a source, if any did, as one layout.
     retiring: BTreeMap<String, Vec<Vec<PartitionId>>>,
+    /// The numbers of those that are not remembered any more from now on.
+    forgotten: Vec<PartitionId>,
 }
 
 /// The row of a partition.
@@ -107,6 +109,7 @@ impl SourcePartitions {
             lists,
             in_force: BTreeMap::new(),
             retiring: BTreeMap::new(),
+            forgotten: Vec::new(),
         };
         for source in intent.sources.keys() {
             partitions.forget_oldest(storage, source)?;
@@ -139,6 +142,11 @@ impl SourcePartitions {
         self.retiring.get(source).map_or(&[], Vec::as_slice)
     }
 
+    /// The partitions that are not remembered any more from now on.
+    pub(super) fn forgotten(&self) -> &[PartitionId] {
+        &self.forgotten
+    }
+
     /// Every partition that a source of the pipeline ever had.
     pub(super) fn ever(&self) -> impl Iterator<Item = PartitionId> {
         self.known.values().map(|row| row.partition)
@@ -168,6 +176,7 @@ impl SourcePartitions {
         for (_, partition, name) in &unlisted[..excess] {
             if rows::lanes_kept(storage, *partition)?.is_empty() {
                 self.now.remove(name);
+                self.forgotten.push(*partition);
             }
         }
         Ok(())
@@ -276,7 +285,7 @@ fn read_rows(storage: &dyn Storage, pipeline: &str) -> Result<BTreeMap<Name, Row
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::controller::registry::{Registration, SourceIntent};
     use crate::storage::contract::chunk;
@@ -284,6 +293,20 @@ mod tests {
     use crate::storage::{CommitOutcome, leases};
     use crate::types::epoch::EpochCommit;
     use crate::types::ids::{EpochId, LaneId, StreamId};
+
+    pub(in crate::controller) fn row() -> impl Serialize + std::fmt::Debug {
+        Row {
+            partition: PartitionId(300),
+            unlisted_in: Some(4),
+        }
+    }
+
+    pub(in crate::controller) fn decode_shown(
+        pipeline: &str,
+        value: &[u8],
+    ) -> Result<String, StorageError> {
+        decode::<Row>(pipeline, value).map(|row| format!("{row:?}"))
+    }
 
     fn intent(files: &[&str]) -> Intent {
         let source = SourceIntent {

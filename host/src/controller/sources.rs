@@ -50,11 +50,13 @@ pub fn open_sources(
         let numbers = registration.source(name);
         for (index, (connector, number)) in options.partitions.iter().zip(numbers).enumerate() {
             let position = rows::read_source_position(storage, *number)?;
+            let marks = rows::read_source_marks(storage, *number)?;
             let open = |on_change| {
                 let opening = Opening {
+                    position: position.as_deref(),
+                    marks: &marks,
                     on_change,
                     queues: Some(queues),
-                    ..Opening::at(position.as_deref())
                 };
                 source::open(connector, opening)
             };

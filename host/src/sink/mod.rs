@@ -9,6 +9,7 @@
 //! A sink that sends after the commit will answer [`Sealed`] with rows for its outbox, and take
 //! from there; the worker's loop stays the same.
 
+pub mod directory;
 pub mod file;
 pub mod null;
 pub mod queue;
@@ -25,7 +26,7 @@ use crate::types::queue::QueueRows;
 /// A sink for the connector that a pipeline names.
 pub fn open(connector: &SinkConnector) -> Box<dyn Sink> {
     match connector {
-        SinkConnector::File { .. } => Box::new(FileSink::new()),
+        SinkConnector::File { .. } | SinkConnector::Directory(_) => Box::new(FileSink::new()),
         SinkConnector::Null => Box::new(NullSink),
         SinkConnector::Stdout => Box::new(StdoutSink::new()),
         SinkConnector::Queue { partitions, .. } => Box::new(QueueSink::new(*partitions)),

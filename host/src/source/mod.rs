@@ -5,8 +5,11 @@
 //! at a committed position, a source goes on with exactly the next record, or refuses when what it
 //! reads is no longer what was read before.
 
+pub mod directory;
 pub mod file;
 pub mod generator;
+#[cfg(test)]
+mod golden_tests;
 pub mod parked;
 pub mod queue;
 
@@ -15,6 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::source::directory::DirectorySource;
 use crate::source::file::{FileSource, FinishedFile};
 use crate::source::generator::GeneratorSource;
 use crate::source::queue::{QueueReader, QueueSource};
@@ -112,8 +116,9 @@ fn numbered(noun: &str, numbers: &RangeInclusive<u64>) -> String {
 }
 
 /// What the positions of each connector begin with, and what wrote them.
-const POSITION_TAGS: [(u8, &str); 3] = [
+const POSITION_TAGS: [(u8, &str); 4] = [
     (file::POSITION_TAG, "files"),
+    (directory::POSITION_TAG, "a directory"),
     (generator::POSITION_TAG, "a generator"),
     (queue::POSITION_TAG, "a queue"),
 ];
@@ -122,6 +127,7 @@ const POSITION_TAGS: [(u8, &str); 3] = [
 fn foreign_position(connector: &SourceConnector, position: &[u8]) -> Option<&'static str> {
     let own = match connector {
         SourceConnector::File(_) => file::POSITION_TAG,
+        SourceConnector::Directory(_) => directory::POSITION_TAG,
         SourceConnector::Generator(_) => generator::POSITION_TAG,
         SourceConnector::Queue(_) => queue::POSITION_TAG,
     };
@@ -144,7 +150,8 @@ pub fn open(
         on_change,
         ..
     } = opening;
-    if let Some(was) = position.and_then(|position| foreign_position(connector, position)) {
+    let foreign = position.and_then(|position| foreign_position(connector, position));
+    if let Some(was) = foreign {
         if on_change == OnChange::Refuse {
             return Err(SourceError::OptionsChanged {
                 was: was.to_owned(),
@@ -154,6 +161,13 @@ pub fn open(
         position = None;
     }
     match connector {
+        SourceConnector::Directory(options) => {
+            let opening = Opening {
+                position,
+                ..opening
+            };
+            Ok(Box::new(DirectorySource::open(options, opening)?))
+        }
         SourceConnector::Generator(options) => {
             let source = GeneratorSource::open(options, position, on_change)?;
             Ok(Box::new(source))
@@ -201,8 +215,9 @@ pub fn recognize(
 ) -> Result<Vec<bool>, SourceError> {
     match connector {
         SourceConnector::File(options) => file::recognize(options, positions),
-        SourceConnector::Generator(_) => Ok(vec![false; positions.len()]),
-        SourceConnector::Queue(_) => Ok(vec![false; positions.len()]),
+        SourceConnector::Directory(_)
+        | SourceConnector::Generator(_)
+        | SourceConnector::Queue(_) => Ok(vec![false; positions.len()]),
     }
 }
 
@@ -211,6 +226,7 @@ pub fn recognize(
 pub fn describe_kind(connector: &SourceConnector) -> String {
     match connector {
         SourceConnector::File(options) => file::describe_kind(options),
+        SourceConnector::Directory(options) => directory::describe_kind(options),
         SourceConnector::Generator(options) => generator::describe_kind(options),
         SourceConnector::Queue(options) => queue::describe_kind(&options.queue),
     }
@@ -238,6 +254,7 @@ pub fn read_position(
     }
     match like {
         SourceConnector::File(_) => file::read_position(name, position),
+        SourceConnector::Directory(options) => directory::read_position(options, position),
         SourceConnector::Generator(options) => generator::read_position(options, name, position),
         SourceConnector::Queue(_) => Ok(queue::read_position()),
     }
@@ -336,6 +353,36 @@ pub enum SourceError {
         path: PathBuf,
         /// Why.
         source: std::io::Error,
+    },
+    /// A directory could not be read.
+    #[error("failed to read the directory {}; see that it is there and may be read, or name another one", .path.display())]
+    OpenDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file that was being read in a directory has left it.
+    #[error("{} was {passed} when it left its directory; put it back to read the rest, or go on without it by --accept-change", .path.display())]
+    Vanished {
+        /// The file.
+        path: PathBuf,
+        /// How far it was read.
+        passed: String,
+    },
+    /// A pattern for the names of files is none.
+    #[error("the pattern {pattern:?} can't be used: {finding}; write one such as \"*.csv\"")]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it.
+        finding: String,
+    },
+    /// A file in a directory has a name that is not UTF-8.
+    #[error("the name of the file {} is not UTF-8; give it another one", .path.display())]
+    NameNotText {
+        /// The file, as far as its name can be shown.
+        path: PathBuf,
     },
     /// The path names something that is no file, and reading it might never end.
     #[error("{} is not a regular file; name a file", .path.display())]
@@ -512,6 +559,12 @@ impl SourceError {
                 partition.clone(),
                 format!("partition {was}"),
                 format!("partition {now}, made again; it is read from its beginning"),
+            ),
+            SourceError::Vanished { path, passed } => (
+                "content",
+                path.display().to_string(),
+                passed.clone(),
+                "gone; the rest of it will not be read".to_owned(),
             ),
             SourceError::OptionsChanged { was, now } => {
                 ("records", String::new(), was.clone(), now.clone())

@@ -18,6 +18,7 @@ use crate::types::epoch::{
     Checksum, ChunkMessages, EpochCommit, EpochRecord, EpochTime, FrontierAdvance, GeneratorTime,
     Head, StateAge, StateAges, StateChanges, StoredState,
 };
+use crate::types::format_version::unknown_version;
 use crate::types::ids::{EpochId, Generation, LaneId, LeaseId, PartitionId, StreamId};
 use crate::types::timer::TimerPlace;
 use crate::types::timestamp_runs::TimestampRuns;
@@ -646,11 +647,7 @@ impl<'a> Fields<'a> {
         match value.split_first() {
             None => Err("it is empty".to_owned()),
             Some((&FORMAT_VERSION, bytes)) => Ok(Fields { bytes }),
-            Some((&version, _)) if version > FORMAT_VERSION => Err(format!(
-                "its format version {version} is newer than {FORMAT_VERSION}, the newest that this \
-                 release knows; run the release that wrote it, or a newer one"
-            )),
-            Some((&version, _)) => Err(format!("there is no format version {version}")),
+            Some((&version, _)) => Err(unknown_version(version, FORMAT_VERSION)),
         }
     }
 
@@ -871,7 +868,7 @@ impl<'a> Fields<'a> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::storage) mod tests {
     use super::*;
     use crate::storage::timer_keys::{self, TimerKey};
     use crate::types::batch::TimeDomain;

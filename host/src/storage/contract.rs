@@ -6,12 +6,14 @@
     reason = "a suite of tests: a panic is its verdict"
 )]
 
+mod files;
 mod queues;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use files::*;
 pub use queues::*;
 
 use crate::storage::codec::EPOCH_RECORDS_MAX;
@@ -63,6 +65,9 @@ macro_rules! storage_contract_tests {
             what_a_partition_keeps_is_found_and_a_dropped_frontier_goes
             reads_and_scans_see_every_decided_epoch
             sink_bytes_follow_without_gap_when_one_of_a_group_is_refused
+            a_finished_file_has_its_rows_and_its_name_and_is_forgotten
+            what_is_finished_or_cannot_be_is_refused
+            a_file_that_a_refused_epoch_finishes_goes_on
             lanes_are_read_in_order_and_trimmed
             f3_chunks_stay_until_they_are_trimmed
             epoch_records_are_kept_for_the_last_thousand_epochs
@@ -75,7 +80,7 @@ macro_rules! storage_contract_tests {
             numbers_are_never_handed_out_twice
             l4_end_all_ends_every_lease_and_generations_rise
             rows_of_queues_have_offsets_without_gap_in_the_order_of_decision
-            rows_of_a_refused_epoch_are_in_no_queue
+            o3_rows_of_queues_and_states_of_an_epoch_are_all_there_or_none_is
             many_producers_share_a_partition_of_a_queue
             a_trimmed_queue_keeps_its_end_and_says_what_is_gone
             a_removed_queue_leaves_nothing

@@ -139,7 +139,8 @@ impl EntryHead {
 
     /// The head, and the body behind it.
     fn decode_front(bytes: &[u8], expected: Checksum) -> Result<(EntryHead, &[u8]), Finding> {
-        let mut fields = Fields::open(bytes)?;
+        let fields = Fields::open(bytes);
+        let mut fields = fields.map_err(|finding| format!("its entry can't be read: {finding}"))?;
         let predecessor = fields.head()?;
         let body_checksum = fields.checksum()?;
         let file_count = fields.count(OFFSET_BYTES)?;

@@ -19,8 +19,8 @@ use crate::storage::queue_rows::trimmed_bounds;
 use crate::storage::scan::{ScanLimit, ScanPage};
 use crate::storage::{
     CatalogChange, CatalogOutcome, CommitOutcome, CommitTicket, EpochName, QueueListener, Refusal,
-    Storage, StorageError, StoreSize, StoreSnapshot, StoredRow, check_catalog_change, codec, judge,
-    keys,
+    Storage, StorageError, StoreSize, StoreSnapshot, StoredRow, check_catalog_change, codec,
+    final_name, judge, keys,
 };
 use crate::types::epoch::{EpochCommit, Head};
 use crate::types::ids::{PartitionId, SinkFileId};
@@ -68,6 +68,8 @@ struct State {
     catalog: BTreeMap<Vec<u8>, Vec<u8>>,
     heads: BTreeMap<PartitionId, Head>,
     sink_files: BTreeMap<SinkFileId, SinkFile>,
+    /// What was in files that are finished, by their names.
+    finished_files: BTreeMap<PathBuf, Vec<u8>>,
     unsynced: Vec<EpochCommit>,
     has_stopped: bool,
     plan: Option<FaultPlan>,
@@ -117,6 +119,17 @@ impl MemoryStorage {
         (self.lock().sink_files.get(&file)).map(|sink| sink.bytes.clone())
     }
 
+    /// Puts a row there as it is.
+    #[cfg(test)]
+    pub(in crate::storage) fn insert_row(&self, key: &[u8], value: &[u8]) {
+        self.lock().rows.insert(key.to_vec(), value.to_vec());
+    }
+
+    /// What is in a finished file.
+    pub fn finished_bytes(&self, path: &Path) -> Option<Vec<u8>> {
+        self.lock().finished_files.get(path).cloned()
+    }
+
     /// The process dies and another one opens the same storage. The plan does not come along, nor do those who
     /// listen.
     pub fn crash_and_reopen(self, tail: UnsyncedTail) -> MemoryStorage {
@@ -164,6 +177,16 @@ impl State {
                     partition: commit.partition,
                     epoch: commit.epoch,
                     finding: format!("sink file {} is not open", append.file),
+                });
+            }
+        }
+        for file in &commit.finished_files {
+            let sink = self.sink_files.get(file);
+            if sink.and_then(|sink| final_name(&sink.path)).is_none() {
+                return Err(StorageError::Unstorable {
+                    partition: commit.partition,
+                    epoch: commit.epoch,
+                    finding: format!("sink file {file} can't be finished"),
                 });
             }
         }
@@ -222,6 +245,12 @@ impl State {
             if let Some(sink) = self.sink_files.get_mut(&append.file) {
                 places.files.push(sink.bytes.len() as u64);
                 sink.bytes.extend_from_slice(&append.bytes);
+            }
+        }
+        for file in &commit.finished_files {
+            if let Some(sink) = self.sink_files.remove(file) {
+                let name = final_name(&sink.path).unwrap_or(sink.path);
+                self.finished_files.insert(name, sink.bytes);
             }
         }
         let predecessor = self
@@ -376,6 +405,14 @@ impl Storage for MemoryStorage {
         if let Some(id) = known {
             return Ok(id);
         }
+        if let Some(name) = final_name(path)
+            && self.running()?.finished_files.contains_key(&name)
+        {
+            return Err(StorageError::SinkFile {
+                path: path.to_owned(),
+                finding: format!("{} is there already", name.display()),
+            });
+        }
         let id = SinkFileId(leases::allocate(self, Counter::SinkFiles, 1)?);
         let sink = SinkFile {
             path: path.to_owned(),
@@ -467,7 +504,13 @@ mod tests {
         contract::Fixture {
             storage,
             sink_directory: PathBuf::from("/sinks"),
-            read_sink: Box::new(move |id, _| reader.sink_bytes(id).expect("it is open")),
+            read_sink: Box::new(move |id, path| {
+                let finished = || reader.finished_bytes(path);
+                reader
+                    .sink_bytes(id)
+                    .or_else(finished)
+                    .expect("it is there")
+            }),
             keep: Box::new(()),
         }
     }

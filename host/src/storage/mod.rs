@@ -37,6 +37,8 @@
 //! 13. MUST trim a queue's partition all or not at all, durably, whoever reads or writes it meanwhile.
 //! 14. MUST call those who listen for rows of queues after the rows can be read, and after every epoch
 //!     that brought some.
+//! 15. MUST give a file that an epoch has finished its final name ([`final_name`]), with all its rows, never over
+//!     another file and never before the epoch is decided; after that it keeps nothing of the file.
 //!
 //! `contract.rs` is the suite that every implementation passes.
 
@@ -47,6 +49,8 @@ pub mod codec;
 pub mod contract;
 pub mod embedded;
 pub mod entry;
+#[cfg(test)]
+mod golden_tests;
 pub mod keys;
 pub mod kinds;
 pub mod leases;
@@ -76,6 +80,16 @@ pub const CATALOG_KEY_BYTES_MAX: usize = 1_024;
 
 /// About how many bytes of rows a scan of keys holds at a time, in bytes.
 const KEY_SCAN_BYTES: usize = 1 << 20;
+
+/// What the names of files end with that are still written and will be finished.
+pub const PART_SUFFIX: &str = ".part";
+
+/// The name that a file gets once it is finished: its own without [`PART_SUFFIX`]. `None` for one that has no
+/// other name, which can't be finished.
+pub fn final_name(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_str()?.strip_suffix(PART_SUFFIX)?;
+    (!name.is_empty()).then(|| path.with_file_name(name))
+}
 
 /// Told that queues have new rows. It must return soon and must not call the storage.
 pub type QueueListener = Arc<dyn Fn() + Send + Sync>;
@@ -194,13 +208,15 @@ pub trait Storage: Send + Sync {
     /// When the store fails.
     fn commit_catalog(&self, change: &CatalogChange) -> Result<CatalogOutcome, StorageError>;
 
-    /// Takes a file under the committer's care, or finds it again. Only epochs append to it.
+    /// Takes a file under the committer's care, or finds it again. Only epochs append to it. One whose name
+    /// ends in [`PART_SUFFIX`] may be finished by an epoch (rule 15).
     ///
     /// # Errors
     ///
     /// [`StorageError::SinkFile`] when the file is no regular one, is another sink's by another name,
     /// or does not end where the store committed to: somebody else wrote to it, cut it, or it was
-    /// there before the store. [`StorageError::SinkFileInUse`] when another process writes to it.
+    /// there before the store, or if what it is to be called when it is finished is there.
+    /// [`StorageError::SinkFileInUse`] when another process writes to it.
     fn open_sink_file(&self, path: &Path) -> Result<SinkFileId, StorageError>;
 
     /// Lets the rows of a queue's partition below offset `before` go, or all of them when it is beyond the end.
@@ -445,6 +461,19 @@ pub enum StorageError {
         path: PathBuf,
         /// Who holds it, as far as its lock file tells.
         holder: String,
+    },
+    /// A newer release made the data directory, in a format that this one does not know.
+    #[error(
+        "data directory {} has format {found}, this release knows formats up to {known}; nothing in it was touched: \
+         run the release that made it, or a newer one, or name another directory with --data", .path.display()
+    )]
+    NewerDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The newest format that this release knows.
+        known: u32,
     },
     /// A file or directory could not be opened, read, written or synced.
     #[error("failed to {action} {}", .path.display())]

@@ -3,11 +3,17 @@
 
 use crate::storage::scan::ScanLimit;
 use crate::storage::{Storage, StorageError, codec, keys};
-use crate::types::epoch::{ChunkMessages, EpochRecord, FrontierAdvance, StoredState};
+use crate::types::epoch::{ChunkMessages, EpochRecord, FrontierAdvance, SourceMark, StoredState};
 use crate::types::ids::{EpochId, LaneId, PartitionId};
 
 /// Chunk keys read at a time where only keys are wanted.
 const CHUNK_KEYS_PER_SCAN: usize = 256;
+
+/// Rows with names that are read at a time.
+const NAMED_ROWS_PER_SCAN: ScanLimit = ScanLimit {
+    rows: 1_024,
+    bytes: 1 << 20,
+};
 
 /// How much one call of [`read_chunks`] returns. The first chunk is returned whatever its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,6 +166,64 @@ pub fn read_source_position(
             )
         })
         .transpose()
+}
+
+/// What the partition's source keeps by name, names rising.
+///
+/// # Errors
+///
+/// When the store fails or a value does not decode.
+pub fn read_source_marks(
+    storage: &dyn Storage,
+    partition: PartitionId,
+) -> Result<Vec<SourceMark>, StorageError> {
+    let mark = |(name, value)| SourceMark {
+        name,
+        value: Some(value),
+    };
+    let named = read_named(storage, keys::SOURCE_MARK, partition, "source mark")?;
+    Ok(named.into_iter().map(mark).collect())
+}
+
+/// How far the sinks are that the partition feeds and that have to know it, by name, as they encoded it.
+///
+/// # Errors
+///
+/// When the store fails or a value does not decode.
+pub fn read_sink_progress(
+    storage: &dyn Storage,
+    partition: PartitionId,
+) -> Result<Vec<(String, Vec<u8>)>, StorageError> {
+    read_named(storage, keys::SINK_PROGRESS, partition, "sink progress")
+}
+
+/// Rows of a partition by the names that their keys end with.
+fn read_named(
+    storage: &dyn Storage,
+    prefix: u8,
+    partition: PartitionId,
+    what: &str,
+) -> Result<Vec<(String, Vec<u8>)>, StorageError> {
+    let (mut start, end) = keys::all_of(prefix, partition);
+    let mut named = Vec::new();
+    loop {
+        let rows = storage.scan(&start, &end, NAMED_ROWS_PER_SCAN)?;
+        let Some((last, _)) = rows.last() else {
+            return Ok(named);
+        };
+        // The least key behind the last one is that key and a zero byte.
+        start = [last, [0].as_slice()].concat();
+        for (key, value) in rows {
+            let name = keys::parse_name(&key).ok_or_else(|| StorageError::Undecodable {
+                what: format!("the key of a {what} of partition {partition}"),
+                finding: format!("it is {}", key.escape_ascii()),
+            })?;
+            let name = name.to_owned();
+            let what = || format!("the {what} {name} of partition {partition}");
+            let value = codec::decode_plain(what, value)?;
+            named.push((name, value));
+        }
+    }
 }
 
 /// The reader's position in a lane; `None` before it has read anything.

@@ -63,9 +63,10 @@ pub fn scan_timer_holds(
     if let Some((moment, timer)) = from {
         timer_keys::write_timer_hold(&mut range.0, partition, moment, timer);
     }
-    scan(storage, &range, limit, |key, _| {
+    scan(storage, &range, limit, |key, value| {
         let parsed = timer_keys::parse_timer_hold(key);
         let (moment, timer) = parsed.ok_or_else(|| unknown_key(partition, key))?;
+        timer_codec::check_timer_hold(partition, value)?;
         visit(moment, timer);
         Ok(())
     })

@@ -107,8 +107,6 @@ impl FileOrder {
 pub struct DirectorySinkOptions {
     /// Made absolute against the pipeline file's folder.
     pub path: PathBuf,
-    /// As the pipeline file writes it.
-    pub written_path: String,
     /// What the names of files begin with.
     pub prefix: String,
     /// What they end with, behind a dot.
@@ -123,6 +121,26 @@ impl DirectorySinkOptions {
     /// The size at which a file is finished where the pipeline file does not say, in bytes.
     pub const BYTES_MAX_DEFAULT: u64 = 128 << 20;
 
-    /// What is added to the name of a file while it is written.
-    pub const PART_SUFFIX: &str = ".part";
+    /// The name of a finished file: of one partition, by its number.
+    pub fn file_name(&self, partition: u64, number: u64) -> String {
+        let DirectorySinkOptions {
+            prefix, extension, ..
+        } = self;
+        format!("{prefix}-{partition}-{number:08}.{extension}")
+    }
+
+    /// All its files, for people.
+    pub fn files(&self) -> String {
+        format!("{}-*.{}", self.prefix, self.extension)
+    }
+
+    /// Whether a file of that name, finished or not, may be one of this sink.
+    pub fn is_file_name(&self, name: &str) -> bool {
+        let name = name.strip_suffix(".part").unwrap_or(name);
+        let middle = name.strip_prefix(&self.prefix);
+        let middle = middle.and_then(|rest| rest.strip_prefix('-')?.strip_suffix(&self.extension));
+        let numbers = middle.and_then(|rest| rest.strip_suffix('.')?.split_once('-'));
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+        numbers.is_some_and(|(partition, number)| is_number(partition) && is_number(number))
+    }
 }

@@ -6,6 +6,7 @@ pub mod connectors;
 pub mod digest;
 pub mod epoch;
 pub mod finding;
+pub mod format_version;
 pub mod ids;
 pub mod key;
 pub mod lease;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::types::batch::ComputationKind;
-use crate::types::connectors::GeneratorOptions;
+use crate::types::connectors::{DirectorySinkOptions, DirectorySourceOptions, GeneratorOptions};
 use crate::types::finding::Finding;
 use crate::types::queue::Retention;
 
@@ -31,6 +31,8 @@ pub struct Pipeline {
     pub epoch: EpochLimits,
     /// How much may wait between jobs.
     pub lanes: LaneLimits,
+    /// How much jobs may keep in memory.
+    pub memory: MemoryLimits,
     /// What the file's checks found that stops nothing.
     pub warnings: Vec<Finding>,
 }
@@ -135,6 +137,8 @@ pub enum AllIdle {
 pub enum SourceConnector {
     /// A file, read once to its end, where what is appended later is read by the next run; or followed.
     File(FileSourceOptions),
+    /// The files of a directory, one after the other; what comes later is read by the next run, or followed.
+    Directory(DirectorySourceOptions),
     /// Records that are made, for load tests.
     Generator(GeneratorOptions),
     /// A partition of a queue of the same store.
@@ -162,6 +166,7 @@ impl SourceConnector {
     pub fn partition_name(&self) -> &str {
         match self {
             SourceConnector::File(options) => &options.written_path,
+            SourceConnector::Directory(options) => &options.partition_name,
             SourceConnector::Generator(options) => &options.partition_name,
             SourceConnector::Queue(options) => &options.partition_name,
         }
@@ -171,6 +176,7 @@ impl SourceConnector {
     pub fn is_followed(&self) -> bool {
         match self {
             SourceConnector::File(options) => options.follow,
+            SourceConnector::Directory(options) => options.follow,
             SourceConnector::Generator(options) => options.count.is_none(),
             SourceConnector::Queue(options) => options.follow,
         }
@@ -184,6 +190,12 @@ impl SourceConnector {
                 written_path: name.to_owned(),
                 ..options.clone()
             }),
+            SourceConnector::Directory(options) => {
+                SourceConnector::Directory(DirectorySourceOptions {
+                    partition_name: name.to_owned(),
+                    ..options.clone()
+                })
+            }
             SourceConnector::Generator(options) => SourceConnector::Generator(GeneratorOptions {
                 partition_name: name.to_owned(),
                 ..options.clone()
@@ -199,7 +211,9 @@ impl SourceConnector {
     pub fn describe_partition(&self, name: &str) -> String {
         match self {
             SourceConnector::File(_) => format!("file {name}"),
-            SourceConnector::Generator(_) => format!("partition {name}"),
+            SourceConnector::Directory(_) | SourceConnector::Generator(_) => {
+                format!("partition {name}")
+            }
             SourceConnector::Queue(_) => format!("queue {name}"),
         }
     }
@@ -469,6 +483,8 @@ pub enum SinkConnector {
         /// Made absolute against the pipeline file's folder.
         path: PathBuf,
     },
+    /// A directory of files that get each payload as a line, exactly once.
+    Directory(DirectorySinkOptions),
     /// Standard output, each payload a line, at least once.
     Stdout,
     /// Nowhere: rows are counted and dropped.
@@ -508,6 +524,13 @@ impl Default for EpochLimits {
             max_duration: Duration::from_millis(50),
         }
     }
+}
+
+/// How much jobs may keep in memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// Bytes of states that each job keeps between two epochs; `None`: 64 MiB, less where a run has many jobs.
+    pub state_cache_bytes: Option<usize>,
 }
 
 /// How much may wait between jobs.

@@ -15,6 +15,7 @@ pub mod plan;
 pub mod progress;
 pub mod queue_keeper;
 pub mod reading;
+pub mod rolling;
 mod source_pace;
 pub mod source_times;
 pub mod stall;

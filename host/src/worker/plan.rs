@@ -8,11 +8,13 @@ use crate::engine::epoch::SealedParts;
 use crate::guest::Computation;
 use crate::sink::{Sealed, Sink};
 use crate::source::Source;
+use crate::storage::{Storage, StorageError};
 use crate::types::batch::Timestamp;
 use crate::types::ids::{LaneId, PartitionId, SinkFileId, StreamId};
 use crate::types::lease::Lease;
 use crate::types::pipeline::{EpochLimits, WatermarkOptions};
 use crate::types::queue::{QueueAppend, QueueRows};
+use crate::worker::rolling::RollingFiles;
 use crate::worker::turns::SourceTurn;
 
 /// One job: one partition of a source or of a transform, with the maps chained behind it.
@@ -219,16 +221,34 @@ pub enum SinkTarget {
     File(SinkFileId),
     /// The partitions of a queue, by their places.
     Queue(Vec<PartitionId>),
+    /// Files of a directory, one after the other.
+    Directory(RollingFiles),
 }
 
 impl SinkTarget {
-    /// Puts what a sink has answered into an epoch.
+    /// Puts what a sink has answered into an epoch that ends at `now`.
+    ///
+    /// # Errors
+    ///
+    /// When a file that its rows go to can't be made.
     ///
     /// # Panics
     ///
     /// When it is not what a sink with this target answers.
-    pub fn take(&mut self, sealed: Sealed, parts: &mut SealedParts) {
+    pub fn take(
+        &mut self,
+        sealed: Sealed,
+        now: Timestamp,
+        storage: &dyn Storage,
+        parts: &mut SealedParts,
+    ) -> Result<(), StorageError> {
         match (self, sealed) {
+            (SinkTarget::Directory(files), Sealed::Nothing) => {
+                files.take(None, now, storage, parts)?;
+            }
+            (SinkTarget::Directory(files), Sealed::Append(bytes)) => {
+                files.take(Some(bytes), now, storage, parts)?;
+            }
             (_, Sealed::Nothing) => {}
             (SinkTarget::File(file), Sealed::Append(bytes)) => parts.appends.push((*file, bytes)),
             (SinkTarget::Queue(partitions), Sealed::Rows(rows)) => {
@@ -239,6 +259,15 @@ impl SinkTarget {
                 parts.queue_appends.extend(rows.into_iter().map(append));
             }
             (target, sealed) => unreachable!("a sink to {target:?} answered {sealed:?}"),
+        }
+        Ok(())
+    }
+
+    /// The files of a directory, if it is one.
+    pub fn files(&self) -> Option<&RollingFiles> {
+        match self {
+            SinkTarget::Directory(files) => Some(files),
+            _ => None,
         }
     }
 }

@@ -63,6 +63,8 @@ struct Counters {
     output_messages: AtomicU64,
     sink_rows: AtomicU64,
     epochs: AtomicU64,
+    state_cache_hits: AtomicU64,
+    state_cache_misses: AtomicU64,
     source_done_bytes: AtomicU64,
     /// Where it is known.
     source_total_bytes: AtomicU64,
@@ -138,6 +140,8 @@ impl RunProgress {
                 output_messages,
                 sink_rows,
                 epochs,
+                state_cache_hits,
+                state_cache_misses,
                 source_done_bytes,
                 source_total_bytes,
                 is_endless,
@@ -151,6 +155,8 @@ impl RunProgress {
             total.epochs += load(epochs);
             total.messages += load(output_messages);
             total.sink_rows += load(sink_rows);
+            total.state_cache_hits += load(state_cache_hits);
+            total.state_cache_misses += load(state_cache_misses);
         }
         total.source_total_bytes = total_bytes;
         total
@@ -224,6 +230,13 @@ impl JobProgress {
         self.shared.time.lock().expect(UNPOISONED).set_stall(stall)
     }
 
+    /// How many keys whose states were needed so far were in memory, and how many were not.
+    pub fn state_lookups(&self, hits: u64, misses: u64) {
+        let counters = &self.shared.counters;
+        counters.state_cache_hits.store(hits, Ordering::Relaxed);
+        counters.state_cache_misses.store(misses, Ordering::Relaxed);
+    }
+
     /// The hot keys of the input so far.
     pub fn hot_keys(&self, hot_keys: Vec<HotKey>) {
         *self.shared.hot_keys.lock().expect(UNPOISONED) = hot_keys;
@@ -276,6 +289,8 @@ impl Shared {
             output_messages: load(&self.counters.output_messages),
             sink_rows: load(&self.counters.sink_rows),
             epochs: load(&self.counters.epochs),
+            state_cache_hits: load(&self.counters.state_cache_hits),
+            state_cache_misses: load(&self.counters.state_cache_misses),
             waits: by_lane,
             waits_now: waits.now.as_ref().map(lane),
             hot_keys: hot_keys.iter().map(HotKeyReading::of).collect(),
@@ -343,6 +358,8 @@ mod tests {
             epochs: 3,
             messages: 6,
             sink_rows: 3,
+            state_cache_hits: 0,
+            state_cache_misses: 0,
         };
         assert_eq!(run.read(), expected);
         let jobs = run.read_jobs();

@@ -20,6 +20,10 @@ pub struct ProgressReading {
     pub messages: u64,
     /// Rows given to sinks.
     pub sink_rows: u64,
+    /// Keys of batches whose states were in memory.
+    pub state_cache_hits: u64,
+    /// Keys of batches whose states had to be read from the data directory.
+    pub state_cache_misses: u64,
 }
 
 /// One job at one moment.
@@ -43,6 +47,10 @@ pub struct JobReading {
     pub sink_rows: u64,
     /// Epochs committed.
     pub epochs: u64,
+    /// Keys of batches whose states were in memory.
+    pub state_cache_hits: u64,
+    /// Keys of batches whose states had to be read from the data directory.
+    pub state_cache_misses: u64,
     /// How often it found a lane full and waited, the most frequent first.
     pub waits: Vec<WaitReading>,
     /// What it waits for now.

@@ -226,7 +226,9 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
         files: (options.partitions.iter())
             .filter_map(|partition| match partition {
                 SourceConnector::File(options) => Some(options.written_path.clone()),
-                SourceConnector::Generator(_) | SourceConnector::Queue(_) => None,
+                SourceConnector::Directory(_)
+                | SourceConnector::Generator(_)
+                | SourceConnector::Queue(_) => None,
             })
             .collect(),
         inputs: Vec::new(),
@@ -256,6 +258,9 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
         id: NodeId::new(NodeKind::Sink, name),
         detail: match &options.connector {
             SinkConnector::File { path } => format!("file {}", written(path)),
+            SinkConnector::Directory(options) => {
+                format!("files {}", written(&options.path.join(options.files())))
+            }
             SinkConnector::Stdout => "stdout".to_owned(),
             SinkConnector::Null => "null".to_owned(),
             SinkConnector::Queue { queue, .. } => format!("queue {queue}"),
@@ -278,6 +283,12 @@ fn source_detail(options: &SourceOptions) -> String {
             let end = if options.follow { ", followed" } else { "" };
             format!("queue {}{end}", options.queue)
         }
+        Some(SourceConnector::Directory(options)) => format!(
+            "files {} of directory {}, {}",
+            options.pattern,
+            options.written_path,
+            options.format.name()
+        ),
         _ => files_detail(options),
     }
 }

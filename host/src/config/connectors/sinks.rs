@@ -11,6 +11,7 @@ use crate::types::pipeline::{QueueOptions, SinkConnector, SinkOptions};
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     File,
+    Directory,
     Stdout,
     Null,
     Queue,
@@ -38,17 +39,19 @@ impl Tables<'_> {
             let later = ["table", "http", "kafka", "clickhouse"];
             let kinds = [
                 ("file", Kind::File),
+                ("directory", Kind::Directory),
                 ("queue", Kind::Queue),
                 ("stdout", Kind::Stdout),
                 ("null", Kind::Null),
             ];
             let kind = fields.choice("type", &kinds, &later);
-            let remedy = "write type = \"file\", \"queue\", \"stdout\" or \"null\"";
+            let remedy = "write type = \"file\", \"directory\", \"queue\", \"stdout\" or \"null\"";
             let Some(kind) = fields.require("type", kind, remedy) else {
                 continue;
             };
             let connector = match kind.value {
                 Kind::File => self.file_sink(&mut fields),
+                Kind::Directory => self.directory_sink(&mut fields, &name.value),
                 Kind::Stdout => Some(SinkConnector::Stdout),
                 Kind::Null => Some(SinkConnector::Null),
                 Kind::Queue => self.queue_sink(&mut fields, queues),

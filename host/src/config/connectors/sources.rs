@@ -15,7 +15,7 @@ use crate::types::pipeline::{
 pub(super) const SOURCE_PARTITIONS_MAX: usize = 256;
 
 /// The longest path of a source's file as it is written, in bytes: it is kept in the key of a row.
-const SOURCE_PATH_BYTES_MAX: usize = 512;
+pub(super) const SOURCE_PATH_BYTES_MAX: usize = 512;
 
 /// The longest record that a file source may be told to accept, in bytes.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
@@ -24,6 +24,7 @@ const RECORD_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     File,
+    Directory,
     Generator,
     Queue,
 }
@@ -49,17 +50,19 @@ impl Tables<'_> {
             let later = ["table", "kafka", "service_log"];
             let kinds = [
                 ("file", Kind::File),
+                ("directory", Kind::Directory),
                 ("queue", Kind::Queue),
                 ("generator", Kind::Generator),
             ];
             let kind = fields.choice("type", &kinds, &later);
-            let remedy = "write type = \"file\", \"queue\" or \"generator\"";
+            let remedy = "write type = \"file\", \"directory\", \"queue\" or \"generator\"";
             // The fields of an unknown connector can't be judged.
             let Some(kind) = fields.require("type", kind, remedy) else {
                 continue;
             };
             let options = match kind.value {
                 Kind::File => self.file_source(&mut fields),
+                Kind::Directory => self.directory_source(&mut fields),
                 Kind::Generator => self.generator(&mut fields),
                 Kind::Queue => self.queue_source(&mut fields, queues),
             };
@@ -74,23 +77,12 @@ impl Tables<'_> {
 
     fn file_source(&self, fields: &mut Fields<'_>) -> Option<SourceOptions> {
         let files = self.source_files(fields);
-        let formats = [RecordFormat::Lines, RecordFormat::Csv, RecordFormat::Jsonl];
-        let format = fields.choice(
-            "format",
-            &formats.map(|format| (format.name(), format)),
-            &[],
-        );
-        let remedy = "write format = \"lines\", \"csv\" or \"jsonl\"";
-        let format = fields.require("format", format, remedy);
-        let max_record_bytes = fields.size("max_record_bytes", 1..=RECORD_BYTES_MAX);
-        let max_record_bytes = max_record_bytes
-            .map_or(FileSourceOptions::RECORD_BYTES_MAX_DEFAULT, |size| {
-                size.value as usize
-            });
+        let format = record_format(fields);
+        let max_record_bytes = max_record_bytes(fields);
         let parallel = fields.number("parallel_partitions", 1..=SOURCE_PARTITIONS_MAX as u64);
         let follow = fields.switch("follow").is_some_and(|follow| follow.value);
         let watermarks = self.watermarks(fields);
-        let (files, format) = (files?, format?.value);
+        let (files, format) = (files?, format?);
         let mut parallel = parallel.map(|parallel| parallel.value as usize);
         if follow {
             // One that is followed never passes its turn on.
@@ -189,4 +181,21 @@ impl Tables<'_> {
         let name = named.collect::<PathBuf>().display().to_string();
         Some((path, name))
     }
+}
+
+/// How the bytes of files are cut into records.
+pub(super) fn record_format(fields: &mut Fields<'_>) -> Option<RecordFormat> {
+    let formats = [RecordFormat::Lines, RecordFormat::Csv, RecordFormat::Jsonl];
+    let choices = formats.map(|format| (format.name(), format));
+    let format = fields.choice("format", &choices, &[]);
+    let remedy = "write format = \"lines\", \"csv\" or \"jsonl\"";
+    Some(fields.require("format", format, remedy)?.value)
+}
+
+/// The longest record that files may have, in bytes.
+pub(super) fn max_record_bytes(fields: &mut Fields<'_>) -> usize {
+    let size = fields.size("max_record_bytes", 1..=RECORD_BYTES_MAX);
+    size.map_or(FileSourceOptions::RECORD_BYTES_MAX_DEFAULT, |size| {
+        size.value as usize
+    })
 }

@@ -12,6 +12,7 @@ use crate::controller::queues::registry::QueueRow;
 use crate::storage::{CommitOutcome, CommitTicket, Refusal, Storage, StorageError, leases, rows};
 use crate::types::batch::Timestamp;
 use crate::types::epoch::{EpochCommit, EpochRecord, StateChanges};
+use crate::types::format_version::unknown_version;
 use crate::types::ids::{EpochId, PartitionId};
 use crate::types::key::{key_hash, partition_of};
 use crate::types::lease::Lease;
@@ -28,6 +29,34 @@ pub const PRODUCER_BYTES_MAX: usize = 256;
 
 /// How many producers are kept in memory between two commits; beyond it they are read again.
 const PRODUCERS_CACHED_MAX: usize = 65_536;
+
+/// The last number of a producer, as the state has it.
+pub(in crate::controller) fn encode_last_number(last: u64) -> Vec<u8> {
+    [&[PRODUCER_VERSION], last.to_be_bytes().as_slice()].concat()
+}
+
+/// The last number of a producer of a queue with this intake.
+pub(in crate::controller) fn decode_last_number(
+    intake: PartitionId,
+    producer: &[u8],
+    value: &[u8],
+) -> Result<u64, StorageError> {
+    let finding = match value {
+        [PRODUCER_VERSION, number @ ..] => match number.try_into() {
+            Ok(number) => return Ok(u64::from_be_bytes(number)),
+            Err(_) => format!("it has {} bytes", value.len()),
+        },
+        [version, ..] => unknown_version(*version, PRODUCER_VERSION),
+        [] => "it is empty".to_owned(),
+    };
+    Err(StorageError::Undecodable {
+        what: format!(
+            "the last number of producer {} in the intake {intake} of a queue",
+            producer.escape_ascii()
+        ),
+        finding,
+    })
+}
 
 /// How much one commit brings at most, but for its last row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,24 +305,9 @@ impl<'a> Intake<'a> {
         let partition = self.lease.partition;
         let found = rows::read_states(self.storage, partition, PRODUCERS, &[producer])?;
         let value = found.into_iter().next().unwrap_or_default().value;
-        let undecodable = |finding: String| StorageError::Undecodable {
-            what: format!(
-                "the last number of producer {} in the intake {partition} of a queue",
-                producer.escape_ascii()
-            ),
-            finding,
-        };
         match value.as_slice() {
             [] => Ok(None),
-            [PRODUCER_VERSION, number @ ..] => {
-                let number = number.try_into().map(u64::from_be_bytes);
-                let finding = |_| undecodable(format!("it has {} bytes", value.len()));
-                Ok(Some(number.map_err(finding)?))
-            }
-            [version, ..] => Err(undecodable(format!(
-                "it has format version {version}, this release knows {PRODUCER_VERSION}"
-            ))
-            .into()),
+            value => Ok(Some(decode_last_number(partition, producer, value)?)),
         }
     }
 
@@ -306,8 +320,7 @@ impl<'a> Intake<'a> {
         for (producer, known) in &mut self.producers {
             if let (Some(last), true) = (known.last, std::mem::take(&mut known.is_changed)) {
                 changes.keys.push(producer);
-                let value = [&[PRODUCER_VERSION], last.to_be_bytes().as_slice()].concat();
-                changes.values.push(&value);
+                changes.values.push(&encode_last_number(last));
             }
         }
         match changes.keys.is_empty() {

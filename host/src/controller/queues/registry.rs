@@ -13,6 +13,7 @@ use crate::controller::repartition::{MoveLimits, sweep};
 use crate::storage::leases::{Counter, allocate};
 use crate::storage::{CatalogChange, CatalogOutcome, Storage, StorageError, keys};
 use crate::types::batch::Timestamp;
+use crate::types::format_version::unknown_version;
 use crate::types::ids::PartitionId;
 use crate::types::queue::Retention;
 use crate::worker::queue_keeper::KeptQueue;
@@ -61,9 +62,7 @@ impl QueueRow {
                 Ok((_, rest)) => format!("it has {} bytes too many", rest.len()),
                 Err(error) => error.to_string(),
             },
-            [version, ..] => {
-                format!("it has format version {version}, this release knows {FORMAT_VERSION}")
-            }
+            [version, ..] => unknown_version(*version, FORMAT_VERSION),
             [] => "it is empty".to_owned(),
         };
         Err(StorageError::Undecodable {
@@ -273,5 +272,34 @@ fn commit_of(storage: &dyn Storage, name: &str, changes: &QueueChanges) -> Resul
         false => Err(QueueError::Contended {
             queue: name.to_owned(),
         }),
+    }
+}
+
+#[cfg(test)]
+pub(in crate::controller) mod tests {
+    use super::*;
+
+    pub(in crate::controller) fn row() -> QueueRow {
+        QueueRow {
+            first: PartitionId(300),
+            count: 4,
+            intake: PartitionId(304),
+            retention: Retention {
+                time_ms: Some(60_000),
+                bytes: None,
+            },
+            created_at: 1_700_000_000_000,
+        }
+    }
+
+    pub(in crate::controller) fn encode(row: &QueueRow) -> Vec<u8> {
+        row.encode()
+    }
+
+    pub(in crate::controller) fn decode_shown(
+        name: &str,
+        value: &[u8],
+    ) -> Result<String, StorageError> {
+        QueueRow::decode(name, value).map(|row| format!("{row:?}"))
     }
 }

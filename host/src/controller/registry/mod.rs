@@ -11,6 +11,8 @@
 //! name them, or skipped. What leaves a pipeline keeps its row, so that it is known when it comes
 //! back.
 
+#[cfg(test)]
+mod golden_tests;
 pub mod intent;
 mod numbering;
 pub mod refusal;
@@ -154,6 +156,11 @@ impl Registration {
     /// The partitions that ever left the list of a source, as one layout; none where none did.
     pub fn retiring_of_source(&self, source: &str) -> &[Vec<PartitionId>] {
         self.source_partitions.retiring(source)
+    }
+
+    /// The partitions of sources that are not remembered any more once this is committed.
+    pub fn forgotten_source_partitions(&self) -> &[PartitionId] {
+        self.source_partitions.forgotten()
     }
 
     /// The partitions that a source's list has no more and that are remembered.

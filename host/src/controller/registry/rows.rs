@@ -13,6 +13,7 @@ use crate::controller::registry::intent::{SinkIntent, StateEncoding};
 use crate::storage::{CATALOG_VALUE_BYTES_MAX, Storage, StorageError, StoredRow, keys};
 use crate::types::batch::{ComputationKind, TimeDomain};
 use crate::types::digest::Digest;
+use crate::types::format_version::unknown_version;
 use crate::types::ids::{PartitionId, StreamId};
 
 /// Format version of the rows written here.
@@ -332,9 +333,7 @@ fn from_bytes<T: DeserializeOwned>(pipeline: &str, bytes: &[u8]) -> Result<T, St
 fn body<'a>(pipeline: &str, bytes: &'a [u8]) -> Result<&'a [u8], StorageError> {
     let finding = match bytes.split_first() {
         Some((&FORMAT_VERSION, body)) => return Ok(body),
-        Some((version, _)) => {
-            format!("it has format version {version}, this release knows {FORMAT_VERSION}")
-        }
+        Some((version, _)) => unknown_version(*version, FORMAT_VERSION),
         None => "it is empty".to_owned(),
     };
     Err(undecodable(pipeline, finding))

@@ -24,7 +24,7 @@ mod hand_over;
 mod reroute;
 mod succession;
 mod sweep;
-mod writer;
+pub(in crate::controller) mod writer;
 
 #[cfg(test)]
 pub(super) mod tests;

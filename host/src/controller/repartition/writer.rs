@@ -7,7 +7,7 @@ use crate::types::ids::{EpochId, PartitionId};
 use crate::types::lease::Lease;
 
 /// A partition under a lease of its own, and which epoch comes next.
-pub(super) struct PartitionWriter<'a> {
+pub(in crate::controller) struct PartitionWriter<'a> {
     storage: &'a dyn Storage,
     lease: Lease,
     next: EpochId,
@@ -25,7 +25,7 @@ pub(super) struct PendingEpochs {
 
 impl<'a> PartitionWriter<'a> {
     /// Grants the lease; one in force ends.
-    pub(super) fn open(
+    pub(in crate::controller) fn open(
         storage: &'a dyn Storage,
         partition: PartitionId,
         deployment: u64,
@@ -72,7 +72,7 @@ impl<'a> PartitionWriter<'a> {
     }
 
     /// Commits the partition's next epoch with what `fill` puts into it.
-    pub(super) fn commit(
+    pub(in crate::controller) fn commit(
         &mut self,
         fill: impl FnOnce(&mut EpochCommit),
     ) -> Result<(), RepartitionError> {
@@ -82,7 +82,7 @@ impl<'a> PartitionWriter<'a> {
     }
 
     /// Gives the lease back.
-    pub(super) fn close(self) -> Result<(), StorageError> {
+    pub(in crate::controller) fn close(self) -> Result<(), StorageError> {
         leases::end(self.storage, self.lease).map(drop)
     }
 }

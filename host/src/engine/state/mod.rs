@@ -50,6 +50,16 @@ pub struct StateCache {
     size_bytes_max: usize,
     /// Rises with each epoch.
     epoch_mark: u64,
+    lookups: StateLookups,
+}
+
+/// How often the keys of batches were looked up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StateLookups {
+    /// Keys that were in memory.
+    pub hits: u64,
+    /// Keys that had to be read from storage.
+    pub misses: u64,
 }
 
 #[derive(Debug)]
@@ -99,7 +109,19 @@ impl StateCache {
             size_bytes: 0,
             size_bytes_max,
             epoch_mark: 1,
+            lookups: StateLookups::default(),
         }
+    }
+
+    /// Counts a batch: so many distinct keys, so many of them missing.
+    pub fn count_lookups(&mut self, keys: usize, missing: usize) {
+        self.lookups.hits += (keys - missing) as u64;
+        self.lookups.misses += missing as u64;
+    }
+
+    /// What was counted so far.
+    pub fn lookups(&self) -> StateLookups {
+        self.lookups
     }
 
     /// Names of the declared states.

@@ -17,7 +17,7 @@ mod content;
 mod finished;
 mod following;
 mod format;
-mod position;
+pub(super) mod position;
 mod recognition;
 mod window;
 
@@ -334,6 +334,12 @@ impl FileSource {
     /// Whether the content was passed to the end that it has or, when nothing was read since, had.
     fn is_at_end(&self) -> bool {
         self.window.is_exhausted() || self.end_seen == Some(self.window.offset())
+    }
+
+    /// How long the content of a file is that is not packed and was read to its end.
+    pub(super) fn plain_end(&self) -> Option<u64> {
+        let is_plain = self.window.content().compression().is_none();
+        is_plain.then(|| self.window.offset())
     }
 
     /// The position behind the last record.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::source::SourceError;
 use crate::types::batch::Timestamp;
 use crate::types::epoch::Checksum;
+use crate::types::format_version::unknown_version;
 use crate::types::pipeline::RecordFormat;
 
 /// First byte of an encoded position; no other connector's positions begin with it.
@@ -15,7 +16,7 @@ pub(in crate::source) const FORMAT_VERSION: u8 = 1;
 
 /// Behind a record of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct FilePosition {
+pub(in crate::source) struct FilePosition {
     /// How the file was cut into records.
     pub(super) format: RecordFormat,
     /// Rises when a changed file was accepted and read from its beginning.
@@ -44,7 +45,7 @@ pub(super) struct FilePosition {
 /// A compressed file as its file system describes it. One that is as it was when its end was seen need
 /// not be decompressed again to see that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct PackedFile {
+pub(in crate::source) struct PackedFile {
     /// Size of the file.
     pub(super) size_bytes: u64,
     /// Its modification time, in nanoseconds since the Unix epoch.
@@ -55,7 +56,7 @@ pub(super) struct PackedFile {
 
 /// Some bytes, remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Fingerprint {
+pub(in crate::source) struct Fingerprint {
     pub(super) length_bytes: u32,
     pub(super) checksum: Checksum,
 }
@@ -71,12 +72,15 @@ impl Fingerprint {
 }
 
 impl FilePosition {
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(in crate::source) fn encode(&self) -> Vec<u8> {
         let encoded = postcard::to_extend(self, vec![FORMAT_VERSION]);
         encoded.expect("a position is numbers only, which always encode")
     }
 
-    pub(super) fn decode(path: &Path, encoded: &[u8]) -> Result<FilePosition, SourceError> {
+    pub(in crate::source) fn decode(
+        path: &Path,
+        encoded: &[u8],
+    ) -> Result<FilePosition, SourceError> {
         let undecodable = |finding: String| SourceError::UndecodablePosition {
             path: path.to_owned(),
             finding,
@@ -87,19 +91,17 @@ impl FilePosition {
                 Ok((_, rest)) => Err(undecodable(format!("{} bytes too many", rest.len()))),
                 Err(error) => Err(undecodable(error.to_string())),
             },
-            [version, ..] => Err(undecodable(format!(
-                "it has format {version}, this release knows {FORMAT_VERSION}"
-            ))),
+            [version, ..] => Err(undecodable(unknown_version(*version, FORMAT_VERSION))),
             [] => Err(undecodable("it is empty".to_owned())),
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::source) mod tests {
     use super::*;
 
-    fn position() -> FilePosition {
+    pub(in crate::source) fn position() -> FilePosition {
         FilePosition {
             format: RecordFormat::Csv,
             incarnation: 2,

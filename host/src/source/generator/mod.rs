@@ -23,6 +23,7 @@ use crate::source::{
 use crate::types::batch::Timestamp;
 use crate::types::connectors::{GeneratedRecords, GeneratorOptions};
 use crate::types::epoch::Checksum;
+use crate::types::format_version::unknown_version;
 
 /// First byte of an encoded position: no other connector's.
 pub(super) const POSITION_TAG: u8 = b'g';
@@ -280,9 +281,9 @@ impl GeneratorPosition {
                 Ok((_, rest)) => Err(undecodable(format!("{} bytes too many", rest.len()))),
                 Err(error) => Err(undecodable(error.to_string())),
             },
-            [POSITION_TAG, version, ..] => Err(undecodable(format!(
-                "it has format {version}, this release knows {FORMAT_VERSION}"
-            ))),
+            [POSITION_TAG, version, ..] => {
+                Err(undecodable(unknown_version(*version, FORMAT_VERSION)))
+            }
             _ => Err(undecodable("it is none of a generator".to_owned())),
         }
     }
@@ -334,4 +335,4 @@ fn end_of(bytes: &[u8]) -> u32 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

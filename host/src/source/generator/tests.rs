@@ -21,6 +21,26 @@ fn options() -> GeneratorOptions {
     }
 }
 
+/// A position as it is stored, and what it holds.
+pub(in crate::source) fn stored_position() -> (Vec<u8>, String) {
+    let mut options = options();
+    options.partition = 3;
+    options.records.partitions = 4;
+    options.records.skew = 1.25;
+    let mut source = GeneratorSource::open(&options, None, OnChange::Refuse).unwrap();
+    source.next = 900;
+    let held = GeneratorPosition {
+        partition: 3,
+        next: 900,
+        records: options.records,
+    };
+    (source.position(), format!("{held:?}"))
+}
+
+pub(in crate::source) fn decode_shown(name: &str, encoded: &[u8]) -> Result<String, SourceError> {
+    GeneratorPosition::decode(name, encoded).map(|position| format!("{position:?}"))
+}
+
 fn with(change: impl FnOnce(&mut GeneratorOptions)) -> GeneratorOptions {
     let mut options = options();
     change(&mut options);

@@ -4,7 +4,7 @@
 //! **Invariant:** no row is passed over in silence. Rows that were trimmed before they were read, and a queue that
 //! was made again under its old name, are told and wait for a person's word.
 
-mod position;
+pub(super) mod position;
 #[cfg(test)]
 mod tests;
 

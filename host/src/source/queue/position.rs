@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::types::batch::Timestamp;
+use crate::types::format_version::unknown_version;
 use crate::types::ids::PartitionId;
 
 /// First byte of an encoded position: none of another connector begins with it.
@@ -46,9 +47,7 @@ impl QueuePosition {
                 Ok((_, rest)) => Err(format!("{} bytes too many", rest.len())),
                 Err(error) => Err(error.to_string()),
             },
-            [POSITION_TAG, version, ..] => Err(format!(
-                "it has format {version}, this release knows {FORMAT_VERSION}"
-            )),
+            [POSITION_TAG, version, ..] => Err(unknown_version(*version, FORMAT_VERSION)),
             _ => Err("it is not one in a queue".to_owned()),
         }
     }

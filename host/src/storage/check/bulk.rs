@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::storage::check::catalog::CatalogFacts;
+use crate::storage::check::queues::QueueCheck;
 use crate::storage::check::{PartitionFacts, StoreCheck};
 use crate::storage::{StorageError, codec, keys, timer_codec, timer_keys};
 use crate::types::epoch::Head;
@@ -19,6 +20,7 @@ pub(super) struct BulkCheck<'a> {
     /// Partitions of which some rows of a kind could not be read: nothing can be said of what is missing.
     skipped: Vec<(u8, PartitionId)>,
     set_aside: u64,
+    queues: QueueCheck,
 }
 
 /// The epoch records of a partition.
@@ -38,6 +40,7 @@ impl<'a> BulkCheck<'a> {
             timers: BTreeMap::new(),
             skipped: Vec::new(),
             set_aside: 0,
+            queues: QueueCheck::default(),
         }
     }
 
@@ -148,8 +151,8 @@ impl<'a> BulkCheck<'a> {
                 }
                 codec::decode_plain(row, value)?;
             }
-            // Their values are the queues' own.
-            keys::QUEUE_ROWS | keys::QUEUE_BOUNDS => {}
+            keys::QUEUE_ROWS => return self.queues.chunk(key, &value),
+            keys::QUEUE_BOUNDS => return self.queues.bounds(partition, key, &value),
             _ => {
                 return Ok(Some(format!(
                     "this release knows no row {}",
@@ -209,6 +212,7 @@ impl<'a> BulkCheck<'a> {
             }
             keys::TIMER_HOLD => {
                 timer_keys::parse_timer_hold(key).ok_or_else(bad_key)?;
+                timer_codec::check_timer_hold(partition, value)?;
             }
             keys::SYSTEM_TIMER => {
                 let name = key.get(9..).unwrap_or_default();
@@ -262,6 +266,12 @@ impl<'a> BulkCheck<'a> {
                 );
             }
         }
+        let skipped = &self.skipped;
+        self.queues.end(check, |queue| {
+            let rows = [keys::QUEUE_ROWS, keys::QUEUE_BOUNDS];
+            rows.iter()
+                .all(|prefix| !skipped.contains(&(*prefix, queue)))
+        });
         if self.set_aside > 0 {
             check.notes.push(format!(
                 "{} epochs are set aside, whose decision may have been lost; nothing needs them",

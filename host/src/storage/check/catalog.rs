@@ -1,5 +1,5 @@
 //! The rows of the catalog that storage itself knows, and what they say of partitions. Those of pipelines
-//! are the controller's.
+//! and of queues are the controller's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,7 +68,7 @@ impl CatalogFacts {
             Some(&keys::CATALOG_MARK) => {
                 codec::decode_plain(what, value.to_vec())?;
             }
-            Some(&keys::CATALOG_PIPELINE) => {}
+            Some(&(keys::CATALOG_PIPELINE | keys::CATALOG_QUEUE)) => {}
             _ => return Err(undecodable(what(), "this release knows no such row")),
         }
         Ok(())

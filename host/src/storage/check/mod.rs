@@ -3,12 +3,14 @@
 //! - this file: the walk over all rows, and what becomes of those that can't be read.
 //! - `catalog`: the catalog, and what it says of each partition.
 //! - `bulk`: one bulk row of each kind.
+//! - `queues`: rows of queues against each other.
 //!
 //! The snapshot is one of a store that has settled, so a partition's rows stand where its head is. It changes
 //! nothing. Files of sinks are looked at by whoever knows where they are.
 
 mod bulk;
 mod catalog;
+mod queues;
 #[cfg(test)]
 mod tests;
 

@@ -1,10 +1,13 @@
 use super::*;
 use crate::storage::codec::LeaseRow;
+use crate::storage::contract::queue_append;
+use crate::storage::queue_codec::{QueueChunk, WithheldRows, chunk_key, encode_queue_bounds};
 use crate::storage::{StoredRow, codec, timer_keys};
 use crate::types::batch::TimeDomain;
 use crate::types::epoch::{ChunkMessages, EpochCommit, EpochRecord, Head, StateChanges};
 use crate::types::ids::{EpochId, Generation, LaneId, LeaseId, SinkFileId, StreamId};
 use crate::types::lease::Lease;
+use crate::types::queue::{QueueBounds, QueuePlace};
 
 /// A small store by hand: what a partition has after two epochs.
 struct Store {
@@ -331,4 +334,129 @@ fn rows_that_can_not_be_read_are_named_and_the_others_are_looked_at() {
         .push(keys::state(PARTITION, "totals", b"b"));
     store.set(keys::key(0x7e, [8]), Some(Vec::new()));
     assert_eq!(check(&store).findings_count(), 2);
+}
+
+const QUEUE: PartitionId = PartitionId(8);
+
+/// A store with three chunks of two rows in a queue.
+fn with_queue() -> Store {
+    let mut store = Store::whole();
+    let mut bounds = QueueBounds::default();
+    for _ in 0..3 {
+        let append = queue_append(QUEUE, 1, &["a", "b"]);
+        let chunk = QueueChunk {
+            place: bounds.next_place(),
+            append,
+        };
+        bounds.cover(&chunk.span());
+        store.set(chunk_key(&chunk.span()), Some(chunk.encode()));
+    }
+    set_bounds(&mut store, bounds);
+    store
+}
+
+fn set_bounds(store: &mut Store, bounds: QueueBounds) {
+    let value = encode_queue_bounds(&bounds);
+    store.set(keys::queue_bounds(QUEUE), Some(value));
+}
+
+/// What is found in a store with a queue.
+fn queue_findings(spoil: impl FnOnce(&mut Store)) -> (Vec<String>, Vec<String>) {
+    let mut store = with_queue();
+    spoil(&mut store);
+    let found = check(&store);
+    let findings = found.findings.into_iter().map(|it| {
+        assert_eq!(it.partition, Some(QUEUE));
+        it.finding
+    });
+    (findings.collect(), found.notes)
+}
+
+#[test]
+fn rows_of_queues_are_held_against_each_other_and_their_bounds() {
+    let bounds = QueueBounds {
+        start: 0,
+        end: 6,
+        written_bytes: 6 * 18,
+        trimmed_bytes: 0,
+    };
+    let one = |spoil: &dyn Fn(&mut Store)| {
+        let (mut findings, notes) = queue_findings(spoil);
+        assert_eq!((findings.len(), notes.len()), (1, 0), "{findings:?}");
+        findings.remove(0)
+    };
+    assert_eq!(queue_findings(|_| ()), (vec![], vec![]));
+    let row = |last| keys::queue_rows(QUEUE, last);
+    assert_eq!(one(&|it| it.set(row(1), None)), "rows 0 to 1 are missing");
+    assert_eq!(one(&|it| it.set(row(3), None)), "rows 2 to 3 are missing");
+    assert_eq!(one(&|it| it.set(row(5), None)), "rows 4 to 5 are missing");
+    let text = one(&|it| {
+        for last in [1, 3, 5] {
+            it.set(row(last), None);
+        }
+    });
+    assert_eq!(text, "rows 0 to 5 are missing");
+    let text = one(&|it| it.set(keys::queue_bounds(QUEUE), None));
+    assert_eq!(text, "it has rows of a queue and no bounds");
+    let text = one(&|it| set_bounds(it, QueueBounds { end: 5, ..bounds }));
+    assert_eq!(text, "rows 5 to 5 lie behind its end");
+    let written_bytes = 109;
+    let text = one(&|it| {
+        let bounds = QueueBounds {
+            written_bytes,
+            ..bounds
+        };
+        set_bounds(it, bounds);
+    });
+    assert!(text.contains("have 108 bytes"), "{text}");
+    let (findings, _) = queue_findings(|it| it.set(row(3), Some(vec![9])));
+    assert!(
+        findings[0].contains("format version 9 is newer"),
+        "{findings:?}"
+    );
+    assert_eq!(findings[1], "rows 2 to 3 are missing");
+    // A chunk that has what the next one has.
+    let (findings, _) = queue_findings(|it| {
+        let (_, value) = it.bulk.iter().find(|(key, _)| *key == row(5)).unwrap();
+        it.set(row(2), Some(value.clone()));
+    });
+    assert_eq!(
+        findings,
+        ["rows 1 to 1 are there twice", "rows 2 to 2 are there twice"]
+    );
+    // Trimmed, and an interrupted trim.
+    let trimmed = QueueBounds {
+        start: 3,
+        trimmed_bytes: 54,
+        ..bounds
+    };
+    let (findings, notes) = queue_findings(|it| {
+        it.set(row(1), None);
+        set_bounds(it, trimmed);
+    });
+    assert_eq!((findings, notes), (vec![], vec![]));
+    let (findings, notes) = queue_findings(|it| set_bounds(it, trimmed));
+    assert_eq!(findings, Vec::<String>::new());
+    assert!(notes[0].contains("below row 3"), "{notes:?}");
+}
+
+#[test]
+fn withheld_rows_of_queues_are_named_with_whose_they_are() {
+    let (findings, _) = queue_findings(|it| {
+        let append = queue_append(QUEUE, 1, &["a", "b"]);
+        let place = QueuePlace {
+            offset: 2,
+            bytes_before: 36,
+        };
+        let withheld = WithheldRows {
+            span: append.span(place),
+            partition: PARTITION,
+            epoch: EpochId(5),
+        };
+        it.set(chunk_key(&withheld.span), Some(withheld.encode()));
+    });
+    assert_eq!(
+        findings,
+        ["rows 2 to 3 are withheld: epoch e5 of partition p3 has them, which is damaged"]
+    );
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Fixture, commit, commit_of, grant, refusal};
+use super::{Fixture, commit, commit_of, grant, refusal, states, value_of};
 use crate::storage::queue_rows::{
     QueueError, QueueLimit, read_bounds, read_queue, scan_chunk_headers,
 };
@@ -117,8 +117,8 @@ pub fn rows_of_queues_have_offsets_without_gap_in_the_order_of_decision(fixture:
     }
 }
 
-/// Rules 1, 2 and 12: what is refused takes no offset, alone or in a group.
-pub fn rows_of_a_refused_epoch_are_in_no_queue(fixture: &Fixture) {
+/// Rules 1, 2 and 12: O3. What is refused takes no offset, alone or in a group.
+pub fn o3_rows_of_queues_and_states_of_an_epoch_are_all_there_or_none_is(fixture: &Fixture) {
     let storage = &*fixture.storage;
     let jobs: Vec<Lease> = (1..=3).map(|partition| grant(storage, partition)).collect();
     leases::end(storage, jobs[1]).unwrap();
@@ -126,7 +126,9 @@ pub fn rows_of_a_refused_epoch_are_in_no_queue(fixture: &Fixture) {
         jobs.iter().map(move |lease| {
             let text = format!("{} {number}", lease.partition);
             let append = queue_append(QUEUE, 1, &[&text, "more"]);
-            (*lease, epoch(*lease, number, vec![append]))
+            let mut commit = epoch(*lease, number, vec![append]);
+            commit.states = states([("last", Some(&text))]);
+            (*lease, commit)
         })
     });
     let outcomes: Vec<bool> = (storage.submit_epochs(epochs.collect()).into_iter())
@@ -141,6 +143,11 @@ pub fn rows_of_a_refused_epoch_are_in_no_queue(fixture: &Fixture) {
     for _settled in [false, true] {
         assert_eq!(texts(storage, QUEUE, 0), named(0, &expected));
         assert_eq!(read_bounds(storage, QUEUE).unwrap().end, 8);
+        let last = [1, 2, 3].map(|partition| value_of(storage, partition, "last"));
+        assert_eq!(
+            last,
+            [Some("p1 2".to_owned()), None, Some("p3 2".to_owned())]
+        );
         storage.settle().unwrap();
     }
 }

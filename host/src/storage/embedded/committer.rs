@@ -20,9 +20,11 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use crate::storage::embedded::bulk::{RowBytes, RowChange, mark_row};
+use crate::storage::embedded::applying::{Pending, apply, place_appends, write_appends};
+use crate::storage::embedded::bulk::RowChange;
 use crate::storage::embedded::decisions::{Decision, Proposal};
 use crate::storage::embedded::faults::pass;
+use crate::storage::embedded::finishing::finish_files;
 use crate::storage::embedded::positions::Positions;
 use crate::storage::embedded::queue::{Placement, QueueTrim, Submitted, Taken, Work};
 use crate::storage::embedded::queue_partitions::DecidedChunks;
@@ -31,17 +33,7 @@ use crate::storage::embedded::snapshot::EmbeddedSnapshot;
 use crate::storage::embedded::{Sabotage, Shared};
 use crate::storage::{CommitAnswer, CommitOutcome, Refusal, StorageError, codec, judge, keys};
 use crate::types::epoch::Head;
-use crate::types::ids::{PartitionId, SinkFileId};
-
-/// A decided epoch that is not applied yet.
-#[derive(Debug)]
-pub(super) struct Pending {
-    pub(super) entry_key: Vec<u8>,
-    pub(super) partition: PartitionId,
-    pub(super) head: Head,
-    /// The files whose lengths it moves on.
-    pub(super) files: Vec<SinkFileId>,
-}
+use crate::types::ids::PartitionId;
 
 /// The committer's own state.
 pub(super) struct Committer {
@@ -150,7 +142,8 @@ impl Committer {
             group = self.stage(group)?;
             group = self.decide(group)?;
         }
-        if self.pending_bytes >= self.shared.options.apply_bytes {
+        // Somebody waits for finished files.
+        if self.finishes_files() || self.pending_bytes >= self.shared.options.apply_bytes {
             self.apply()?;
         }
         if self.unwritten_bytes >= self.shared.options.sink_bytes {
@@ -229,21 +222,7 @@ impl Committer {
         if proposals.is_empty() {
             return Ok(Vec::new());
         }
-        if self.shared.is_sabotaged(Sabotage::RowsBeforeDecision) {
-            for submitted in &group {
-                self.shared.bulk.write(submitted.run.rows().changes())?;
-            }
-        }
-        if self.shared.is_sabotaged(Sabotage::QueueRowsBeforeDecision) {
-            let mut chunks = DecidedChunks::default();
-            for submitted in &group {
-                let places = submitted.placement.iter().flat_map(|it| &it.places.queues);
-                chunks.add(submitted.queue_appends.clone(), places.copied());
-            }
-            for (_, run) in chunks.into_runs(&self.shared)? {
-                self.shared.bulk.write(run.rows().changes())?;
-            }
-        }
+        self.write_too_early(&group)?;
         pass(&self.shared.faults, "decide: write the heads")?;
         let decision = self.shared.decisions.decide(&proposals)?;
         let (refusals, is_written) = match decision {
@@ -269,6 +248,26 @@ impl Committer {
         }
         self.publish(accepted)?;
         Ok(Vec::new())
+    }
+
+    /// What a broken commit would do.
+    fn write_too_early(&self, group: &[Submitted]) -> Result<(), StorageError> {
+        if self.shared.is_sabotaged(Sabotage::RowsBeforeDecision) {
+            for submitted in group {
+                self.shared.bulk.write(submitted.run.rows().changes())?;
+            }
+        }
+        if self.shared.is_sabotaged(Sabotage::QueueRowsBeforeDecision) {
+            let mut chunks = DecidedChunks::default();
+            for submitted in group {
+                let places = submitted.placement.iter().flat_map(|it| &it.places.queues);
+                chunks.add(submitted.queue_appends.clone(), places.copied());
+            }
+            for (_, run) in chunks.into_runs(&self.shared)? {
+                self.shared.bulk.write(run.rows().changes())?;
+            }
+        }
+        Ok(())
     }
 
     /// Answers refused epochs and removes the entries that they have. The removal needs no sync:
@@ -314,6 +313,9 @@ impl Committer {
                     sink_files.set_decided_len(append.file, end);
                 }
             }
+            for file in &submitted.finished_files {
+                self.shared.sink_files().close(*file);
+            }
             runs.push((partition, submitted.run));
             heads.push((partition, head));
             self.pending_bytes += submitted.entry.bytes().len() + submitted.timer_row_bytes;
@@ -326,6 +328,7 @@ impl Committer {
                 partition,
                 head,
                 files,
+                finished: submitted.finished_files,
             });
             partitions.insert(partition);
             answers.push((submitted.answer, head));
@@ -367,7 +370,25 @@ impl Committer {
     fn apply(&mut self) -> Result<(), StorageError> {
         self.write_sink_bytes()?;
         self.pending_bytes = 0;
-        apply(&self.shared, &mut self.pending)
+        let finishes = self.finishes_files();
+        if finishes && self.shared.is_sabotaged(Sabotage::FilesFinishedBeforeRows) {
+            let finished = self.pending.iter().flat_map(|decided| &decided.finished);
+            finished.for_each(|file| self.shared.sink_files().set_finished(*file));
+            finish_files(&self.shared)?;
+        }
+        apply(&self.shared, &mut self.pending)?;
+        if finishes {
+            pass(&self.shared.faults, "finish: sync the rows")?;
+            self.shared.bulk.sync()?;
+            finish_files(&self.shared)?;
+        }
+        Ok(())
+    }
+
+    /// Whether decided epochs that are not applied say of files that nothing more comes.
+    fn finishes_files(&self) -> bool {
+        let mut pending = self.pending.iter();
+        pending.any(|decided| !decided.finished.is_empty())
     }
 
     /// Lets rows of a queue's partition go. What can't be planned changes nothing and is told to who asked.
@@ -392,81 +413,6 @@ impl Committer {
         pass(&self.shared.faults, "settle: sync the rows")?;
         self.shared.bulk.sync()
     }
-}
-
-/// Brings decided epochs to their place, whose sink bytes are in their files, synced: rows, applied
-/// heads, file lengths and the removal of the entries in one batch.
-pub(super) fn apply(shared: &Shared, pending: &mut Vec<Pending>) -> Result<(), StorageError> {
-    if pending.is_empty() {
-        return Ok(());
-    }
-    let mut files = BTreeSet::new();
-    let mut heads: HashMap<PartitionId, Head> = HashMap::new();
-    let mut changes: Vec<RowChange> = Vec::new();
-    let mut removals: Vec<RowChange> = Vec::with_capacity(pending.len());
-    for decided in pending.drain(..) {
-        files.extend(decided.files);
-        heads.insert(decided.partition, decided.head);
-        removals.push((decided.entry_key.into(), None));
-    }
-    if !files.is_empty() {
-        let lengths = shared.sink_files().length_rows(&files);
-        changes.extend(lengths.into_iter().map(to_row));
-    }
-    changes.extend(
-        heads
-            .iter()
-            .map(|(partition, head)| to_row((keys::applied(*partition), codec::encode_head(head)))),
-    );
-    changes.extend(shared.decisions.durable_mark().map(mark_row));
-    pass(&shared.faults, "apply: write the rows")?;
-    if shared.is_sabotaged(Sabotage::EntriesRemovedBeforeRows) {
-        shared.bulk.write(removals)?;
-        pass(&shared.faults, "apply: write the rows, sabotaged")?;
-    } else {
-        changes.append(&mut removals);
-    }
-    let runs = shared.overlay.all_rows();
-    let rows = runs.iter().flat_map(|run| run.rows().changes());
-    shared.bulk.write(rows.chain(changes))?;
-    drop(runs);
-    shared.overlay.clear();
-    Ok(())
-}
-
-/// Writes sink bytes at their offsets and syncs the files.
-pub(super) fn write_appends(
-    shared: &Shared,
-    appends: &mut [PlacedAppend],
-) -> Result<(), StorageError> {
-    let mut sink_files = shared.sink_files();
-    if shared.is_sabotaged(Sabotage::AppendWithoutOffset) {
-        for append in appends {
-            let found = std::fs::metadata(sink_files.path(append.file));
-            append.offset = found.map_or(0, |file| file.len());
-            sink_files.write(std::slice::from_ref(append), &shared.faults)?;
-        }
-        return Ok(());
-    }
-    sink_files.write(appends, &shared.faults)
-}
-
-/// Gives each append the offset that its entry has for it.
-pub(super) fn place_appends(
-    appends: Vec<crate::types::epoch::SinkAppend>,
-    offsets: &[u64],
-) -> Vec<PlacedAppend> {
-    (appends.into_iter().zip(offsets))
-        .map(|(append, offset)| PlacedAppend {
-            file: append.file,
-            offset: *offset,
-            bytes: append.bytes,
-        })
-        .collect()
-}
-
-fn to_row((key, value): (Vec<u8>, Vec<u8>)) -> RowChange {
-    (RowBytes::from(key), Some(RowBytes::from(value)))
 }
 
 fn entry_key(submitted: &Submitted) -> Vec<u8> {

@@ -14,6 +14,7 @@ use std::sync::Weak;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use super::crash_files::{self, FileContent};
 use super::crash_queues::{self, Follower, QueueContent};
 use super::tests::copy_directory;
 use super::*;
@@ -91,8 +92,8 @@ fn options(points: &Arc<Points>, sabotage: Option<Sabotage>) -> EmbeddedOptions 
 // ------------------------------------------------------------------------------- workload
 
 /// Where the files of one run lie.
-struct Place {
-    dir: PathBuf,
+pub(super) struct Place {
+    pub(super) dir: PathBuf,
 }
 
 impl Place {
@@ -151,7 +152,8 @@ fn timers_of(epoch: u64) -> Vec<TimerChanges> {
 }
 
 /// The epoch, a pure function of its partition and number.
-fn epoch_of(lease: Lease, epoch: u64, own: SinkFileId, shared: SinkFileId) -> EpochCommit {
+fn epoch_of(lease: Lease, epoch: u64, files: &Files) -> EpochCommit {
+    let Files { own, shared, .. } = *files;
     let partition = lease.partition.0;
     let mut appends = vec![SinkAppend {
         file: shared,
@@ -162,6 +164,15 @@ fn epoch_of(lease: Lease, epoch: u64, own: SinkFileId, shared: SinkFileId) -> Ep
             file: own,
             bytes: own_line(epoch).into_bytes(),
         });
+    }
+    let mut finished_files = Vec::new();
+    if partition == crash_files::WRITER {
+        let file = files.rolling[&crash_files::number_of(epoch)];
+        appends.push(SinkAppend {
+            file,
+            bytes: crash_files::line(epoch).into_bytes(),
+        });
+        finished_files.extend(crash_files::finishes(epoch).then_some(file));
     }
     let trims = (epoch > 2).then(|| LaneTrim {
         lane: lane_of(partition),
@@ -189,8 +200,37 @@ fn epoch_of(lease: Lease, epoch: u64, own: SinkFileId, shared: SinkFileId) -> Ep
         )],
         trims: trims.into_iter().collect(),
         appends,
+        finished_files,
         queue_appends: crash_queues::appends_of(partition, epoch),
         ..commit_of(lease, epoch)
+    }
+}
+
+/// The files that epochs write to.
+struct Files {
+    own: SinkFileId,
+    shared: SinkFileId,
+    /// Those that are finished, by number.
+    rolling: BTreeMap<u64, SinkFileId>,
+}
+
+impl Files {
+    /// Makes sure that there is the file that the next epoch of the one that finishes files writes to.
+    fn open_next(
+        &mut self,
+        storage: &EmbeddedStorage,
+        place: &Place,
+        epochs: u64,
+    ) -> Result<(), StorageError> {
+        let next = storage.head(PartitionId(crash_files::WRITER))?.epoch.0 + 1;
+        let number = crash_files::number_of(next);
+        if next <= epochs && !self.rolling.contains_key(&number) {
+            // So that the committer passes no points meanwhile, and all come in one order.
+            storage.settle()?;
+            let file = storage.open_sink_file(&crash_files::part(place, number))?;
+            self.rolling.insert(number, file);
+        }
+        Ok(())
     }
 }
 
@@ -204,19 +244,23 @@ fn run_workload(
 ) -> Result<(), StorageError> {
     let mut follower = Follower::default();
     leases::end_all(&**storage)?;
-    let own = storage.open_sink_file(&place.own())?;
-    let shared = storage.open_sink_file(&place.shared())?;
+    let mut files = Files {
+        own: storage.open_sink_file(&place.own())?,
+        shared: storage.open_sink_file(&place.shared())?,
+        rolling: BTreeMap::new(),
+    };
     let mut jobs = (1..=PARTITIONS)
         .map(|partition| leases::grant(&**storage, PartitionId(partition)))
         .collect::<Result<Vec<_>, _>>()?;
     for round in 1.. {
+        files.open_next(storage, place, epochs)?;
         let mut group = Vec::new();
         for lease in &jobs {
             let done = storage.head(lease.partition)?.epoch.0;
             // Partition 1 has two epochs in flight.
             let in_flight = if lease.partition.0 == 1 { 2 } else { 1 };
             let next = done + 1..=epochs.min(done + in_flight);
-            group.extend(next.map(|epoch| (*lease, epoch_of(*lease, epoch, own, shared))));
+            group.extend(next.map(|epoch| (*lease, epoch_of(*lease, epoch, &files))));
         }
         if group.is_empty() {
             break;
@@ -242,7 +286,7 @@ fn run_workload(
                         if is_replaced {
                             jobs[DOOMED as usize - 1] = leases::grant(&**storage, lease.partition)?;
                         }
-                        let epoch = epoch_of(lease, epoch, own, shared);
+                        let epoch = epoch_of(lease, epoch, &files);
                         let zombie = storage.commit_epoch(lease, epoch)?;
                         assert!(matches!(zombie, CommitOutcome::Refused(_)), "{zombie:?}");
                     }
@@ -284,6 +328,7 @@ fn child() {
             Sabotage::EntriesNotStaged,
             Sabotage::EntriesRemovedBeforeRows,
             Sabotage::AppendWithoutOffset,
+            Sabotage::FilesFinishedBeforeRows,
             Sabotage::QueueRowsBeforeDecision,
             Sabotage::QueueRowsAtTheEnd,
             Sabotage::ChunksTrimmedBeforeBounds,
@@ -362,6 +407,7 @@ struct Content {
     shared: Vec<String>,
     shared_len: usize,
     queues: QueueContent,
+    files: FileContent,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -450,6 +496,7 @@ fn read_content(storage: &dyn Storage, place: &Place) -> Result<Content, QueueEr
         shared: (1..=PARTITIONS).map(lines_of).collect(),
         shared_len: shared.len(),
         queues,
+        files: crash_files::read_files(storage, place)?,
     })
 }
 
@@ -496,6 +543,7 @@ fn model(epochs: &[u64], own_start: u64) -> Content {
         shared_len: shared.iter().map(String::len).sum(),
         shared,
         queues: crash_queues::model_of_queues(epochs, own_start),
+        files: crash_files::model_of_files(epochs[crash_files::WRITER as usize - 1]),
     }
 }
 
@@ -636,6 +684,10 @@ fn f1_a_process_stopped_at_any_point_loses_and_repeats_nothing() {
         "apply: sync a sink file",
         "apply: write the rows",
         "settle: sync the rows",
+        "finish: sync the rows",
+        "finish: rename the file",
+        "finish: sync the folder",
+        "finish: remove the length",
         "trim: write the rows",
         "trim: sync the rows",
         "catalog: sync the rows",
@@ -708,7 +760,7 @@ fn check_sabotage_is_seen(sabotage: Sabotage) {
     let root = tempfile::tempdir().unwrap();
     let (points, opened_at) = count_points(root.path(), Some(sabotage));
     let candidates = (points.iter().enumerate().skip(opened_at)).filter(|(_, name)| {
-        ["stage", "decide", "apply", "trim"]
+        ["stage", "decide", "apply", "finish", "trim"]
             .iter()
             .any(|step| name.starts_with(step))
     });
@@ -749,6 +801,11 @@ fn entries_removed_before_their_rows_are_written_are_seen() {
 #[test]
 fn sink_bytes_written_without_an_offset_are_seen() {
     check_sabotage_is_seen(Sabotage::AppendWithoutOffset);
+}
+
+#[test]
+fn files_finished_before_their_rows_are_applied_are_seen() {
+    check_sabotage_is_seen(Sabotage::FilesFinishedBeforeRows);
 }
 
 #[test]

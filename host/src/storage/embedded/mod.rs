@@ -13,11 +13,15 @@
 //!
 //! **Invariant:** one process at a time has the directory (`lock.rs`).
 
+mod applying;
 mod bulk;
+mod chain;
 mod committer;
 mod decisions;
 pub mod directories;
 mod faults;
+mod finishing;
+mod format;
 mod journal;
 mod lock;
 mod mark;
@@ -36,6 +40,8 @@ mod sink_handle;
 mod snapshot;
 mod withheld;
 
+#[cfg(test)]
+mod crash_files;
 #[cfg(test)]
 mod crash_queues;
 #[cfg(test)]
@@ -185,6 +191,16 @@ fn last_words(dir: &Path, error: &StorageError) -> String {
     }
 }
 
+/// What a row that holds a mark says: how many changes, and a digest.
+#[cfg(test)]
+pub(in crate::storage) fn decode_mark(
+    whose: &str,
+    value: Vec<u8>,
+) -> Result<(u64, u64), StorageError> {
+    let mark = mark::Mark::decode(whose, value)?;
+    Ok((mark.transactions, mark.digest))
+}
+
 /// Commits broken on purpose, to show that the crash tests see them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sabotage {
@@ -192,6 +208,7 @@ enum Sabotage {
     EntriesNotStaged,
     EntriesRemovedBeforeRows,
     AppendWithoutOffset,
+    FilesFinishedBeforeRows,
     QueueRowsBeforeDecision,
     QueueRowsAtTheEnd,
     ChunksTrimmedBeforeBounds,
@@ -248,12 +265,14 @@ impl EmbeddedStorage {
     ///
     /// # Errors
     ///
+    /// [`StorageError::NewerDirectory`] when a newer release made it, and nothing in it is touched;
     /// [`StorageError::InUse`] when another process has it; [`StorageError::MissingStore`] or
     /// [`StorageError::MixedStores`] when its halves do not belong together;
     /// [`StorageError::DecisionsLost`] when decisions are gone; [`StorageError::RestoreUnfinished`] when a
     /// backup is not wholly in it; [`StorageError::Unreadable`] when a store fails. Damaged partitions are no error here: each is logged at level error with its
     /// epoch, the others run, and whatever touches it is answered with [`StorageError::Damaged`].
     pub fn open(dir: &Path, options: EmbeddedOptions) -> Result<EmbeddedStorage, StorageError> {
+        format::check(dir)?;
         directories::make_durable(dir)?;
         let lock = DirectoryLock::take(dir)?;
         restore::refuse_unfinished(dir)?;
@@ -265,6 +284,7 @@ impl EmbeddedStorage {
         lock: DirectoryLock,
         options: EmbeddedOptions,
     ) -> Result<EmbeddedStorage, StorageError> {
+        format::settle(dir, &options.faults)?;
         let shared = read_or_refuse(dir, || Shared::open(dir, options))?;
         let committer = Committer::new(Arc::clone(&shared));
         let committer = std::thread::Builder::new()
@@ -503,6 +523,15 @@ impl Shared {
                 });
             }
         }
+        if let Some(file) =
+            (commit.finished_files.iter()).find(|file| !self.sink_files().may_finish(**file))
+        {
+            return Err(StorageError::Unstorable {
+                partition: commit.partition,
+                epoch: commit.epoch,
+                finding: format!("sink file {file} can't be finished"),
+            });
+        }
         let entry = EntryDraft::new(&commit);
         let (ticket, answer) = CommitTicket::new();
         let (_, key_bytes, value_bytes) = timer_codec::size_of_rows(&commit.timers);
@@ -511,6 +540,7 @@ impl Shared {
             epoch: EpochName::of(&commit),
             entry,
             appends: std::mem::take(&mut commit.appends),
+            finished_files: std::mem::take(&mut commit.finished_files),
             queue_appends: std::mem::take(&mut commit.queue_appends),
             timer_row_bytes: key_bytes + value_bytes,
             run: Arc::new(Run::of_commit(commit)),

@@ -11,7 +11,7 @@ use crate::storage::embedded::snapshot::EmbeddedSnapshot;
 use crate::storage::entry::{AppendPlaces, EntryDraft};
 use crate::storage::{CommitAnswer, EpochName, StorageError};
 use crate::types::epoch::{Head, SinkAppend};
-use crate::types::ids::PartitionId;
+use crate::types::ids::{PartitionId, SinkFileId};
 use crate::types::lease::Lease;
 use crate::types::queue::QueueAppend;
 
@@ -22,6 +22,7 @@ pub(super) struct Submitted {
     pub(super) epoch: EpochName,
     pub(super) entry: EntryDraft,
     pub(super) appends: Vec<SinkAppend>,
+    pub(super) finished_files: Vec<SinkFileId>,
     pub(super) queue_appends: Vec<QueueAppend>,
     pub(super) run: Arc<Run>,
     /// What its rows take in memory beyond the entry's bytes: those of timers are several for each.

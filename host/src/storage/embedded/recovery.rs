@@ -13,32 +13,20 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
+use crate::storage::embedded::applying::{Pending, apply, place_appends, write_appends};
 use crate::storage::embedded::bulk::{RowChange, prefix_range};
-use crate::storage::embedded::committer::{Pending, apply, place_appends, write_appends};
+use crate::storage::embedded::chain::{Chains, follow_chain, read_entry, withhold};
 use crate::storage::embedded::decisions::read_head;
 use crate::storage::embedded::faults::pass;
+use crate::storage::embedded::finishing::{finish_files, remove_stray_lengths};
 use crate::storage::embedded::mark::Mark;
 use crate::storage::embedded::queue_partitions::DecidedChunks;
 use crate::storage::embedded::run::Run;
 use crate::storage::embedded::withheld::Withheld;
 use crate::storage::embedded::{Damage, Shared};
-use crate::storage::entry::{Entry, EntryHead};
 use crate::storage::{StorageError, StoredRow, codec, keys};
 use crate::types::epoch::Head;
 use crate::types::ids::{PartitionId, SinkFileId};
-use crate::types::queue::QueueSpan;
-
-/// One decided entry that is not applied yet.
-#[derive(Debug, Clone)]
-struct Link {
-    head: Head,
-    /// File, offset and end of each append.
-    appends: Vec<(SinkFileId, u64, u64)>,
-    /// The rows that it brings to queues.
-    queues: Vec<QueueSpan>,
-}
-
-type Chains = BTreeMap<PartitionId, Vec<Link>>;
 
 /// Brings the stores of `shared` to where the heads say they are.
 pub(super) fn recover(shared: &Shared) -> Result<(), StorageError> {
@@ -86,7 +74,9 @@ pub(super) fn recover(shared: &Shared) -> Result<(), StorageError> {
         shared.set_decided_head(partition, head);
     }
     shared.set_damaged(damaged);
-    Ok(())
+    // Their catalog rows go, which the mark has to be right for.
+    finish_files(shared)?;
+    remove_stray_lengths(shared)
 }
 
 fn read_heads(shared: &Shared) -> Result<BTreeMap<PartitionId, Head>, StorageError> {
@@ -185,88 +175,6 @@ fn repair(
     shared.decisions.sync()
 }
 
-/// The entries from behind `stands_at` to `head`, in order, each proven by the checksum that its
-/// successor or the head names.
-fn follow_chain(
-    shared: &Shared,
-    partition: PartitionId,
-    head: Head,
-    stands_at: Head,
-    withheld: &mut Withheld,
-) -> Result<Result<Vec<Link>, Damage>, StorageError> {
-    let mut chain = Vec::new();
-    let mut at = head;
-    while at != stands_at {
-        let damage = |finding: String| {
-            Ok(Err(Damage {
-                epoch: at.epoch,
-                finding: format!("{finding}; its rows stand at epoch {}", stands_at.epoch),
-            }))
-        };
-        if at.epoch <= stands_at.epoch {
-            return damage("its entries lead past its rows".to_owned());
-        }
-        let key = keys::entry(partition, at.generation, at.epoch);
-        let Some(bytes) = shared.bulk.get(&key)? else {
-            withhold(withheld, partition, &chain);
-            return damage("the entry of a decided epoch is gone".to_owned());
-        };
-        let entry = match Entry::decode(&bytes, at.checksum) {
-            Ok(entry) => entry,
-            Err(finding) => {
-                withhold(withheld, partition, &chain);
-                withhold_heads(shared, partition, at, stands_at, withheld)?;
-                return damage(finding);
-            }
-        };
-        let commit = &entry.commit;
-        if (commit.partition, commit.generation, commit.epoch)
-            != (partition, at.generation, at.epoch)
-        {
-            withhold(withheld, partition, &chain);
-            return damage("the entry of a decided epoch is another one's".to_owned());
-        }
-        let appends = (commit.appends.iter().zip(&entry.head.files))
-            .map(|(append, offset)| (append.file, *offset, offset + append.bytes.len() as u64))
-            .collect();
-        chain.push(Link {
-            head: at,
-            appends,
-            queues: entry.head.queues,
-        });
-        at = entry.head.predecessor;
-    }
-    chain.reverse();
-    Ok(Ok(chain))
-}
-
-fn withhold(withheld: &mut Withheld, partition: PartitionId, chain: &[Link]) {
-    for link in chain {
-        withheld.add(partition, link.head.epoch, &link.queues);
-    }
-}
-
-/// The same for entries from `at` on back to where the rows stand, as far as their heads are whole: who follows
-/// must not take their room in queues.
-fn withhold_heads(
-    shared: &Shared,
-    partition: PartitionId,
-    mut at: Head,
-    stands_at: Head,
-    withheld: &mut Withheld,
-) -> Result<(), StorageError> {
-    while at != stands_at && at.epoch > stands_at.epoch {
-        let key = keys::entry(partition, at.generation, at.epoch);
-        let entry = shared.bulk.get(&key)?;
-        let Some(Ok(head)) = entry.map(|bytes| EntryHead::decode(&bytes, at.checksum)) else {
-            break;
-        };
-        withheld.add(partition, at.epoch, &head.queues);
-        at = head.predecessor;
-    }
-    Ok(())
-}
-
 /// Partitions whose sink bytes can't be written without a gap are damaged too: their entries hold
 /// the only copy. Setting one aside may leave a gap for another, so this goes on until none is left.
 fn set_aside_unwritable(
@@ -326,17 +234,6 @@ fn set_aside_unwritable(
     }
 }
 
-/// Reads a link's entry once more.
-fn read_entry(shared: &Shared, partition: PartitionId, link: &Link) -> Result<Entry, StorageError> {
-    let key = keys::entry(partition, link.head.generation, link.head.epoch);
-    let bytes = shared.bulk.get(&key)?.unwrap_or_default();
-    Entry::decode(&bytes, link.head.checksum).map_err(|finding| StorageError::Damaged {
-        partition,
-        epoch: link.head.epoch,
-        finding,
-    })
-}
-
 /// Writes the sink bytes of all chains before any row: chains share files, and a file's length may
 /// only move on over bytes that are there.
 fn write_sink_bytes(shared: &Shared, chains: &Chains) -> Result<(), StorageError> {
@@ -376,6 +273,7 @@ fn apply_chains(shared: &Shared, chains: &Chains) -> Result<(), StorageError> {
             // Partitions are applied one after another, so chunks come in no order: each has its place.
             let mut chunks = DecidedChunks::default();
             let appends = std::mem::take(&mut entry.commit.queue_appends);
+            let finished = std::mem::take(&mut entry.commit.finished_files);
             chunks.add(appends, entry.head.queues.iter().map(|span| span.place));
             let mut runs = chunks.into_runs(shared)?;
             runs.push((*partition, Arc::new(Run::of_commit(entry.commit))));
@@ -389,6 +287,7 @@ fn apply_chains(shared: &Shared, chains: &Chains) -> Result<(), StorageError> {
                 partition: *partition,
                 head: link.head,
                 files: link.appends.iter().map(|(file, ..)| *file).collect(),
+                finished,
             });
             if size_bytes >= shared.options.apply_bytes {
                 apply(shared, &mut pending)?;

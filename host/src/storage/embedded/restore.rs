@@ -125,15 +125,14 @@ pub fn restore(
     }
 }
 
-/// Refuses a directory that holds what no restoring made.
+/// Refuses a directory that holds anything, unless a restoring was interrupted there.
 fn refuse_foreign(dir: &Path) -> Result<(), RestoreError> {
-    let ours: &[&str] = match is_unfinished(dir) {
-        true => &[lock::FILE_NAME, UNFINISHED, pair::BULK, pair::DECISIONS],
-        false => &[lock::FILE_NAME],
-    };
+    if is_unfinished(dir) {
+        return Ok(());
+    }
     for file in fs::read_dir(dir).map_err(failed("list", dir))? {
         let name = file.map_err(failed("list", dir))?.file_name();
-        if !ours.iter().any(|ours| name == *ours) {
+        if name != lock::FILE_NAME {
             return Err(RestoreError::NotEmpty {
                 path: dir.to_owned(),
                 found: name.to_string_lossy().into_owned(),

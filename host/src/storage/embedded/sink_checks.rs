@@ -4,8 +4,8 @@
 use std::io;
 use std::path::Path;
 
-use crate::storage::StorageError;
 use crate::storage::embedded::sink_handle::{check_regular, existing_form};
+use crate::storage::{StorageError, final_name};
 
 /// What stands against making `path` the file of a sink under a data directory that does not exist
 /// yet; nothing is made.
@@ -16,6 +16,7 @@ use crate::storage::embedded::sink_handle::{check_regular, existing_form};
 pub fn check_new_sink_file(path: &Path) -> Result<(), StorageError> {
     check_regular(path)?;
     let path = existing_form(path)?;
+    check_final_name(&path)?;
     match std::fs::metadata(&path) {
         Ok(found) if found.len() > 0 => Err(StorageError::SinkFile {
             finding: not_ours(found.len()),
@@ -27,6 +28,29 @@ pub fn check_new_sink_file(path: &Path) -> Result<(), StorageError> {
             action: "look at",
             path,
             source,
+        }),
+    }
+}
+
+/// Whether the name is free that a file gets once it is finished, if it is one that is to be finished.
+pub(super) fn check_final_name(path: &Path) -> Result<(), StorageError> {
+    let Some(name) = final_name(path) else {
+        return Ok(());
+    };
+    match std::fs::symlink_metadata(&name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(StorageError::File {
+            action: "look at",
+            path: name,
+            source,
+        }),
+        Ok(_) => Err(StorageError::SinkFile {
+            path: path.to_owned(),
+            finding: format!(
+                "it is to be renamed to {} when it is finished, which is there already and is none of \
+                 this data directory's; move that one away, or name another folder or prefix",
+                name.display()
+            ),
         }),
     }
 }

@@ -15,7 +15,8 @@ use crate::storage::embedded::decisions::Decisions;
 use crate::storage::embedded::directories;
 use crate::storage::embedded::faults::{FaultPoints, pass};
 use crate::storage::embedded::sink_checks::{
-    another_name_of, check_new_sink_file, in_data_directory, not_ours, unreachable, wrong_length,
+    another_name_of, check_final_name, check_new_sink_file, in_data_directory, not_ours,
+    unreachable, wrong_length,
 };
 use crate::storage::embedded::sink_handle::{
     SinkHandle, canonical, check_regular, existing_form, normal_form,
@@ -27,6 +28,11 @@ use crate::types::ids::SinkFileId;
 const BESIDE_DATA: u8 = b'r';
 const ELSEWHERE: u8 = b'a';
 
+/// Size of a stored length.
+const LENGTH_BYTES: usize = 9;
+/// Last byte of the stored length of a file that gets no more rows.
+const FINISHED: u8 = 1;
+
 /// What is wrong with a file whose decided bytes could not be written at the last opening.
 const BLOCKED: &str =
     "decided rows of a damaged partition wait for it; see to the partition and start again";
@@ -37,22 +43,24 @@ pub(super) struct SinkFiles {
     dir: PathBuf,
     /// The data directory's parent: files below it move along with it.
     parent: PathBuf,
-    files: BTreeMap<SinkFileId, SinkFile>,
+    pub(super) files: BTreeMap<SinkFileId, SinkFile>,
 }
 
 #[derive(Debug)]
-struct SinkFile {
-    path: PathBuf,
+pub(super) struct SinkFile {
+    pub(super) path: PathBuf,
     /// Open once a sink of this process asked for it or decided bytes wait for it.
-    handle: Option<SinkHandle>,
+    pub(super) handle: Option<SinkHandle>,
     /// Whether a sink of this process asked for it, so that epochs may append to it.
-    is_open: bool,
+    pub(super) is_open: bool,
     /// Where the next decided append begins.
     decided_len: u64,
     /// How much of it is in the file.
-    written_len: u64,
+    pub(super) written_len: u64,
     /// Whether decided bytes wait for it that could not be written when the storage was opened.
     is_blocked: bool,
+    /// Whether an epoch has said that nothing more comes, and is applied: all is there but its name.
+    pub(super) is_finished: bool,
 }
 
 /// How long a sink's file is and has to be.
@@ -90,11 +98,9 @@ impl SinkFiles {
             let id = SinkFileId(keys::catalog_number(&key).unwrap_or_default());
             let location =
                 codec::decode_plain(|| format!("the location of sink file {id}"), value)?;
-            let length = match bulk.get(&keys::sink_length(id))? {
-                None => 0,
-                Some(value) => {
-                    codec::decode_number(|| format!("the length of sink file {id}"), &value)?
-                }
+            let (length, is_finished) = match bulk.get(&keys::sink_length(id))? {
+                None => (0, false),
+                Some(value) => decode_length(id, &value)?,
             };
             let file = SinkFile {
                 path: resolve(&parent, &location, id)?,
@@ -103,6 +109,7 @@ impl SinkFiles {
                 decided_len: length,
                 written_len: length,
                 is_blocked: false,
+                is_finished,
             };
             files.insert(id, file);
         }
@@ -139,8 +146,10 @@ impl SinkFiles {
     ) -> Vec<StoredRow> {
         (ids.into_iter())
             .map(|id| {
-                let len = self.files.get(id).map_or(0, |file| file.written_len);
-                (keys::sink_length(*id), codec::encode_number(len))
+                let file = self.files.get(id);
+                let (len, is_finished) =
+                    file.map_or((0, false), |file| (file.written_len, file.is_finished));
+                (keys::sink_length(*id), encode_length(len, is_finished))
             })
             .collect()
     }
@@ -285,6 +294,7 @@ impl SinkFiles {
             return Err(wrong(in_data_directory(&self.dir)));
         }
         let Some((id, file)) = self.files.iter().find(|(_, file)| file.path == path) else {
+            check_final_name(&path)?;
             return Ok(Err(path));
         };
         if file.is_blocked {
@@ -426,6 +436,7 @@ impl SinkFiles {
             decided_len: 0,
             written_len: 0,
             is_blocked: false,
+            is_finished: false,
         };
         self.files.insert(id, file);
     }
@@ -462,6 +473,22 @@ impl SinkFile {
             ),
         })
     }
+}
+
+/// The row that says how much of a file is applied: a number, and a byte behind it where nothing more comes.
+fn encode_length(len: u64, is_finished: bool) -> Vec<u8> {
+    let mut value = codec::encode_number(len);
+    value.extend(is_finished.then_some(FINISHED));
+    value
+}
+
+fn decode_length(id: SinkFileId, value: &[u8]) -> Result<(u64, bool), StorageError> {
+    let (number, is_finished) = match value {
+        [number @ .., FINISHED] if value.len() == LENGTH_BYTES + 1 => (number, true),
+        number => (number, false),
+    };
+    let len = codec::decode_number(|| format!("the length of sink file {id}"), number)?;
+    Ok((len, is_finished))
 }
 
 /// An error with its cause, for a finding.

@@ -82,6 +82,7 @@ pub(super) fn load_states(
 ) -> Result<BatchSlots, StorageError> {
     let mut slots = states.find(&batch.keys);
     let missing: Vec<usize> = slots.missing().collect();
+    states.count_lookups(batch.keys.len(), missing.len());
     if missing.is_empty() {
         return Ok(slots);
     }

@@ -11,7 +11,7 @@ use crate::engine::call::{map_batches, transform_batch};
 use crate::engine::epoch::{BatchRoom, OpenEpoch};
 use crate::engine::firing::before_new_timers;
 use crate::engine::hot_keys::{HotKey, HotKeys};
-use crate::engine::state::{BatchSlots, StateCache};
+use crate::engine::state::{BatchSlots, StateCache, StateLookups};
 use crate::engine::stream::{CallItems, InputMessages, StreamMessages, distribute, merge_by_root};
 use crate::engine::timer_window::WindowLimit;
 use crate::guest::GuestError;
@@ -399,6 +399,11 @@ impl Chain {
     /// The states of the transform, if there is one.
     pub fn states(&mut self) -> Option<&mut StateCache> {
         self.transform.as_mut().map(|keyed| &mut keyed.states)
+    }
+
+    /// How often states of the transform were in memory, if there is one.
+    pub fn state_lookups(&self) -> Option<StateLookups> {
+        self.transform.as_ref().map(|keyed| keyed.states.lookups())
     }
 
     /// The hot keys of the transform's input, if there is one.

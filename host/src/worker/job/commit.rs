@@ -1,6 +1,7 @@
 //! An epoch of a job on its way to storage, and what is told to others once it is committed.
 
 use crate::engine::epoch::{OpenEpoch, SealedParts};
+use crate::engine::state::StateLookups;
 use crate::storage::{CommitOutcome, CommitTicket, StorageError};
 use crate::types::epoch::EpochCommit;
 use crate::worker::error::JobError;
@@ -31,6 +32,10 @@ impl Job {
         self.chain.shrink(1);
         if let Some(hot_keys) = self.chain.hot_keys() {
             self.progress.hot_keys(hot_keys);
+        }
+        if let Some(StateLookups { hits, misses }) = self.chain.state_lookups() {
+            tracing::debug!(hits, misses, "states looked up");
+            self.progress.state_lookups(hits, misses);
         }
         Ok(())
     }
@@ -81,9 +86,15 @@ impl Job {
         let now = self.clock.now();
         for place in 0..self.sinks.len() {
             match self.sinks[place].sink.seal(now) {
-                Ok(sealed) => self.sinks[place].target.take(sealed, &mut parts),
+                Ok(sealed) => {
+                    let target = &mut self.sinks[place].target;
+                    target.take(sealed, now, &*self.storage, &mut parts)?;
+                }
                 Err(error) => return Err(self.sink_failed(place, error)),
             }
+        }
+        if self.is_finishing {
+            self.finish_files(&mut parts);
         }
         Ok((parts, coverage))
     }

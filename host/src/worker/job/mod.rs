@@ -9,6 +9,7 @@
 //! follows from it. A job that meets an error ends; its successor goes on from the last commit.
 
 mod commit;
+mod files;
 mod items;
 mod rest;
 
@@ -70,6 +71,8 @@ pub struct Job {
     system_timer_in: Option<Duration>,
     /// Why the source can't be read on: told once what was read before it is committed.
     source_error: Option<SourceError>,
+    /// Whether the epoch that is sealed is the last one of the run.
+    is_finishing: bool,
 }
 
 /// An epoch on its way, and what is to be said of it once it is committed.
@@ -192,6 +195,7 @@ impl Job {
             pace,
             system_timer_in: None,
             source_error: None,
+            is_finishing: false,
         })
     }
 
@@ -252,7 +256,11 @@ impl Job {
             self.settle()?;
             return Err(error);
         }
-        if epoch.has_content() || self.has_moved_without_items() || self.time.owes_end_of_step() {
+        if epoch.has_content()
+            || self.has_moved_without_items()
+            || self.time.owes_end_of_step()
+            || self.files_due_in() == Some(Duration::ZERO)
+        {
             self.submit(epoch)?;
             return Ok(JobStep::Advanced);
         }
@@ -360,7 +368,8 @@ impl Job {
             JobInput::Source(source) => source.has_moved(),
             JobInput::Lanes(_) => false,
         };
-        if self.output.has_chunks() || has_moved {
+        if self.output.has_chunks() || has_moved || self.has_open_files() {
+            self.is_finishing = true;
             self.submit(self.open_epoch())?;
             self.settle()?;
         }

@@ -13,13 +13,14 @@ use super::{Job, JobInput, JobStep};
 impl Job {
     /// How long the job may rest though the board does not change.
     pub(super) fn rest_at_most(&self) -> Option<Duration> {
-        match &self.input {
+        let asked = match &self.input {
             JobInput::Source(source) if source.waits() => {
                 let asked = source.wait_at_most().unwrap_or(FOLLOW_INTERVAL);
                 Some(asked.min(FOLLOW_INTERVAL))
             }
             _ => self.system_timer_in,
-        }
+        };
+        asked.into_iter().chain(self.files_due_in()).min()
     }
 
     /// A partition that waits for its turn need not hold its readers' watermarks back.
