@@ -1,6 +1,6 @@
 //! Queues as a person uses them: at the command line, and declared, read and written by pipelines.
 
-use harness::{Finished, TestHost};
+use harness::{Finished, TestHost, component};
 use serde_json::Value;
 
 fn queue(folder: &TestHost, arguments: &[&str]) -> Finished {
@@ -460,4 +460,62 @@ fn a_held_store_is_a_conflict() {
     let refused = queue(&folder, &["list"]).expect_code(5).stderr_text();
     assert!(refused.contains("is in use by"), "{refused}");
     let _ = running.interrupt().expect_code(130);
+}
+
+#[test]
+fn a_message_that_fails_is_named_by_queue_partition_and_offset() {
+    let folder = TestHost::new();
+    let parse = component("keyed-sum-parse").display().to_string();
+    let pipeline = format!(
+        r#"
+name = "parsed"
+[components]
+parse = {parse:?}
+[queues.events]
+[sources.events]
+type = "queue"
+queue = "events"
+follow = false
+[computations.parse]
+component = "parse"
+kind = "map"
+inputs = ["events"]
+outputs = ["amounts"]
+[sinks.amounts]
+type = "file"
+path = "out/amounts"
+inputs = ["amounts"]
+"#
+    );
+    folder.write("tidelock.toml", pipeline);
+    let _ = run(&folder, &[]).expect_code(0);
+    folder.write("events", "{\"user\":\"a\",\"amount\":1}\nno event\n");
+    queue_ok(&folder, &["push", "events", "events"]);
+    let failed = run(&folder, &[]).expect_code(1).stderr_text();
+    let expected = "at offset 1 of queue events[0] (source events)";
+    assert!(failed.contains(expected), "{failed}");
+}
+
+#[test]
+fn a_source_that_becomes_a_queue_and_a_file_again_needs_a_word_each_time() {
+    let folder = copy();
+    folder.write("lines", "a\nb\n");
+    let file = COPY.replace(
+        "type = \"queue\"\nqueue = \"from\"\nfollow = false",
+        "type = \"file\"\npath = \"lines\"\nformat = \"lines\"",
+    );
+    assert_ne!(file, COPY);
+    folder.write("tidelock.toml", &file);
+    let _ = run(&folder, &[]).expect_code(0);
+    for pipeline in [COPY, file.as_str()] {
+        folder.write("tidelock.toml", pipeline);
+        let refused = run(&folder, &[]).expect_code(5).stderr_text();
+        assert!(refused.contains("source rows: was "), "{refused}");
+        let _ = run(&folder, &["--accept-change"]).expect_code(0);
+    }
+    assert_eq!(
+        read(&folder, "to"),
+        ["a", "b"],
+        "the file goes on where it was"
+    );
 }

@@ -66,7 +66,9 @@ pub fn compact(
                 Ok(compacted) => break compacted,
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     // How far it is the store does not tell: new tables stand beside the old ones until the end.
-                    let now = storage.size().map_or(before, |size| size.total());
+                    let now = storage
+                        .size()
+                        .map_or(before, crate::storage::StoreSize::total);
                     let written = now.saturating_sub(before);
                     view.show(written, before, &|| {
                         format!("{} on disk, {} before", HumanBytes(now), HumanBytes(before))

@@ -188,6 +188,13 @@ fn another_state_version_is_refused() {
         text.contains("state totals of computation delays: was 1, now 2"),
         "{text}"
     );
+    // Nobody's word makes old values readable.
+    for part in [
+        "--accept-change does not convert them",
+        "another data directory",
+    ] {
+        assert!(text.contains(part), "{part} is missing in: {text}");
+    }
 }
 
 #[test]

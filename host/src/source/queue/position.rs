@@ -70,7 +70,7 @@ mod tests {
         let refused = |bytes: &[u8]| QueuePosition::decode(bytes).unwrap_err();
         let mut next = encoded.clone();
         next[1] = 2;
-        assert!(refused(&next).contains("format 2"));
+        assert!(refused(&next).contains("format version 2"));
         assert!(refused(&[&encoded[..], &[0]].concat()).contains("too many"));
         refused(&encoded[..encoded.len() - 1]);
         assert!(refused(&[1, 2, 3]).contains("not one in a queue"));

@@ -88,7 +88,10 @@ pub(super) fn write(
     rows: u32,
     bytes: &[u8],
 ) -> io::Result<[u8; HEADING_BYTES]> {
-    let compressed = lz4_flex::block::compress(bytes);
+    let compressed = match kind {
+        BlockKind::Catalog | BlockKind::Bulk => lz4_flex::block::compress(bytes),
+        BlockKind::Header | BlockKind::End => bytes.to_vec(),
+    };
     let (compression, stored) = match compressed.len() < bytes.len() {
         true => (LZ4, compressed.as_slice()),
         false => (PLAIN, bytes),

@@ -24,6 +24,7 @@ use std::path::PathBuf;
 
 use crate::storage::{StorageError, StoreSnapshot, codec, keys};
 use crate::types::batch::Timestamp;
+use crate::types::format_version::unknown_version;
 
 /// The bytes that a backup begins with, before its format version.
 const MAGIC: &[u8; 7] = b"TIDEBAK";
@@ -121,12 +122,9 @@ pub enum BackupError {
         /// What was found.
         finding: &'static str,
     },
-    /// A later release wrote it.
-    #[error(
-        "backup {} has format version {found}, which is newer than {FORMAT_VERSION}, the newest that this release knows; \
-         restore it with the release that wrote it, or a newer one", .path.display()
-    )]
-    NewerFormat {
+    /// Another release wrote it.
+    #[error("backup {} can't be read: {}", .path.display(), unknown_version(*.found, FORMAT_VERSION))]
+    OtherFormat {
         /// The file.
         path: PathBuf,
         /// Its version.

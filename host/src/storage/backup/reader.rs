@@ -44,7 +44,7 @@ impl BackupReader {
     ///
     /// # Errors
     ///
-    /// [`BackupError::NotABackup`], [`BackupError::NewerFormat`], [`BackupError::Damaged`], or when the file
+    /// [`BackupError::NotABackup`], [`BackupError::OtherFormat`], [`BackupError::Damaged`], or when the file
     /// can't be read.
     pub fn open(path: &Path) -> Result<BackupReader, BackupError> {
         let failed = |action| {
@@ -72,14 +72,11 @@ impl BackupReader {
         let Some(&[version]) = start.strip_prefix(MAGIC) else {
             return Err(no_backup("it begins with other bytes"));
         };
-        if version > FORMAT_VERSION {
-            return Err(BackupError::NewerFormat {
+        if version != FORMAT_VERSION {
+            return Err(BackupError::OtherFormat {
                 path: path.to_owned(),
                 found: version,
             });
-        }
-        if version < FORMAT_VERSION {
-            return Err(no_backup("there is no such format version"));
         }
         let mut reader = BackupReader {
             path: path.to_owned(),

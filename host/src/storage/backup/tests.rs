@@ -1,9 +1,12 @@
+//! What a backup holds and what is found of one that was spoilt.
+
 use std::fs;
 use std::path::Path;
 
 use super::reader::{BackupReader, BackupRows};
 use super::writer::{unfinished_path, write_backup};
 use super::*;
+use crate::golden;
 use crate::storage::memory::MemoryStorage;
 use crate::storage::scan::ScanLimit;
 use crate::storage::{StoreSnapshot, StoredRow};
@@ -211,4 +214,34 @@ fn a_name_that_is_taken_stays_and_a_failure_leaves_nothing() {
     assert!(!unfinished_path(&path).exists() && !path.exists());
     write(&rows(), &path).unwrap();
     assert!(!unfinished_path(&path).exists());
+}
+
+/// A backup as this release writes it, held against the file that the release which made the version wrote.
+#[test]
+fn backups_of_every_format_version_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("golden");
+    let rows = Rows {
+        catalog: vec![(b"i".to_vec(), b"\x01id".to_vec())],
+        bulk: vec![(b"\x05key".to_vec(), b"\x01value".to_vec())],
+    };
+    write(&rows, &path).unwrap();
+    let shown = |rows: &Rows| format!("{:?} {:?}", rows.catalog, rows.bulk);
+    let read_back = |_: &[u8], bytes: &[u8]| {
+        let path = folder.path().join("read back");
+        fs::write(&path, bytes).unwrap();
+        let read = read(&path).map_err(|error| error.to_string());
+        read.map(|(rows, _)| shown(&rows))
+    };
+    let kinds = [golden::Kind {
+        name: "backup",
+        called: "backup ",
+        version: FORMAT_VERSION,
+        version_at: MAGIC.len(),
+        written: (Vec::new(), fs::read(&path).unwrap()),
+        held: shown(&rows),
+        decode: Box::new(read_back),
+    }];
+    golden::check("src/storage/backup/golden", &kinds);
+    golden::check_newer_is_refused(&kinds);
 }

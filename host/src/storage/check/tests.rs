@@ -1,3 +1,5 @@
+//! A small store by hand, each time with one thing wrong.
+
 use super::*;
 use crate::storage::codec::LeaseRow;
 use crate::storage::contract::queue_append;

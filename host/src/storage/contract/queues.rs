@@ -1,5 +1,6 @@
 //! What the contract promises of queues.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -52,7 +53,7 @@ pub fn queue_texts(
             assert_eq!(first, next, "rows follow without a gap");
             next += rows.len() as u64;
             let texts = rows.payloads.iter().map(String::from_utf8_lossy);
-            found.extend((first..).zip(texts.map(|text| text.into_owned())));
+            found.extend((first..).zip(texts.map(Cow::into_owned)));
         }
         assert_eq!(page.next, next);
     }

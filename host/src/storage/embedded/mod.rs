@@ -41,6 +41,8 @@ mod snapshot;
 mod withheld;
 
 #[cfg(test)]
+mod backup_tests;
+#[cfg(test)]
 mod crash_files;
 #[cfg(test)]
 mod crash_queues;

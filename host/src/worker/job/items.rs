@@ -16,6 +16,7 @@ use crate::types::timestamp_runs::TimestampRuns;
 use crate::worker::chain::ChainError;
 use crate::worker::error::JobError;
 use crate::worker::input::{InputItems, ItemLocation};
+use crate::worker::plan::SinkTarget;
 use crate::worker::source_times::Activity;
 
 use super::{Job, JobInput};
@@ -180,7 +181,11 @@ impl Job {
             }
             for sink in &stream.sinks {
                 self.sink_rows += 1;
-                epoch.add_output_bytes(messages.payloads.get(at).len());
+                let key_bytes = match self.sinks[*sink].target {
+                    SinkTarget::Queue(_) => messages.keys.get(at).len(),
+                    _ => 0,
+                };
+                epoch.add_output_bytes(messages.payloads.get(at).len() + key_bytes);
                 let message = SinkMessage {
                     stream: &stream.name,
                     index,
