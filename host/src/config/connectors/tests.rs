@@ -84,7 +84,7 @@ fn a_generator_has_the_documented_defaults() {
         count: None,
         records: records.clone(),
     };
-    assert_eq!(generators(""), [options.clone()]);
+    assert_eq!(generators(""), std::slice::from_ref(&options));
     assert!(SourceConnector::Generator(options.clone()).is_followed());
     let by_rate = GeneratedRecords {
         event_time_step_ns: 400_000,

@@ -52,7 +52,7 @@ pub fn queue_texts(
             assert_eq!(first, next, "rows follow without a gap");
             next += rows.len() as u64;
             let texts = rows.payloads.iter().map(String::from_utf8_lossy);
-            found.extend((first..).zip(texts.map(|text| text.into_owned())));
+            found.extend((first..).zip(texts.map(std::borrow::Cow::into_owned)));
         }
         assert_eq!(page.next, next);
     }
