@@ -1,3 +1,5 @@
+//! Directories that are read file by file, run after run, whatever comes, changes or leaves in between.
+
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
