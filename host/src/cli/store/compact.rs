@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::cli::data::{DataArguments, Opened, open_embedded};
 use crate::cli::task_view::TaskView;
 use crate::cli::{Outcome, OutputFormat, print_json};
-use crate::storage::{Storage as _, StorageError};
+use crate::storage::{Storage as _, StorageError, StoreSize};
 use crate::telemetry::LogOutput;
 
 /// How often it is shown that work goes on.
@@ -66,9 +66,7 @@ pub fn compact(
                 Ok(compacted) => break compacted,
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     // How far it is the store does not tell: new tables stand beside the old ones until the end.
-                    let now = storage
-                        .size()
-                        .map_or(before, crate::storage::StoreSize::total);
+                    let now = storage.size().map_or(before, StoreSize::total);
                     let written = now.saturating_sub(before);
                     view.show(written, before, &|| {
                         format!("{} on disk, {} before", HumanBytes(now), HumanBytes(before))
