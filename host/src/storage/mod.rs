@@ -225,7 +225,16 @@ pub trait Storage: Send + Sync {
     /// # Errors
     ///
     /// When the store fails, or the chunk that holds the new first row does not decode.
-    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError>;
+    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError> {
+        self.trim_queues(&[(queue, before)])
+    }
+
+    /// The same for many partitions, each named once, at the price of one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Storage::trim_queue`], for the first partition that can't be trimmed; the others are.
+    fn trim_queues(&self, trims: &[(PartitionId, u64)]) -> Result<(), StorageError>;
 
     /// Removes a queue's partition, rows and bounds. Nobody may append to it any more. Durable when it
     /// returns; one that is not there stays so. Interrupted, it leaves the partition without rows, or as it was.

@@ -26,7 +26,7 @@ use crate::storage::embedded::decisions::{Decision, Proposal};
 use crate::storage::embedded::faults::pass;
 use crate::storage::embedded::finishing::finish_files;
 use crate::storage::embedded::positions::Positions;
-use crate::storage::embedded::queue::{Placement, QueueTrim, Submitted, Taken, Work};
+use crate::storage::embedded::queue::{Placement, QueueTrim, Submitted, Taken, TrimmedRows, Work};
 use crate::storage::embedded::queue_partitions::DecidedChunks;
 use crate::storage::embedded::sink_files::PlacedAppend;
 use crate::storage::embedded::snapshot::EmbeddedSnapshot;
@@ -391,16 +391,16 @@ impl Committer {
         pending.any(|decided| !decided.finished.is_empty())
     }
 
-    /// Lets rows of a queue's partition go. What can't be planned changes nothing and is told to who asked.
+    /// Lets rows of queues go. A partition for which that can't be planned stays as it is, and who asked is told.
     fn trim(&mut self, trim: &QueueTrim) -> Result<(), StorageError> {
         self.apply()?;
-        let done = match trim.before {
-            None => Ok(self.shared.remove(trim.queue)?),
-            Some(before) => match self.shared.plan_trim(trim.queue, before) {
-                Ok(Some(bounds)) => Ok(self.shared.trim(trim.queue, &bounds)?),
-                Ok(None) => Ok(()),
-                Err(finding) => Err(finding),
-            },
+        let done = match &trim.what {
+            TrimmedRows::All(queue) => Ok(self.shared.remove(*queue)?),
+            TrimmedRows::Below(trims) => {
+                let (planned, done) = self.shared.plan_trims(trims);
+                self.shared.trim(&planned)?;
+                done
+            }
         };
         // Who asked may have gone away.
         let _ = trim.answer.send(done);

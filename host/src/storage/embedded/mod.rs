@@ -81,7 +81,7 @@ use faults::pass;
 pub use faults::{FaultPoints, NoFaults};
 use lock::DirectoryLock;
 use overlay::Overlay;
-use queue::{Queue, QueueTrim, Submitted, Work};
+use queue::{Queue, QueueTrim, Submitted, TrimmedRows, Work};
 use run::Run;
 pub use sink_checks::check_new_sink_file;
 pub use sink_files::SinkFileLength;
@@ -255,6 +255,8 @@ struct Shared {
     heads: RwLock<HashMap<PartitionId, Head>>,
     damaged: RwLock<BTreeMap<PartitionId, Damage>>,
     sink_files: Mutex<SinkFiles>,
+    /// Below which offset no chunk of a queue's partition is stored, where that is known.
+    swept_queues: Mutex<HashMap<PartitionId, u64>>,
     /// Told of new rows in queues.
     queue_listeners: RwLock<Vec<QueueListener>>,
     /// Held for writing while a catalog change is not durable yet, so that nobody reads it.
@@ -344,14 +346,10 @@ impl EmbeddedStorage {
         self.shared.sink_files().check(path)
     }
 
-    fn ask_to_trim(&self, queue: PartitionId, before: Option<u64>) -> Result<(), StorageError> {
+    fn ask_to_trim(&self, what: TrimmedRows) -> Result<(), StorageError> {
         self.shared.check_running()?;
         let (answer, done) = mpsc::sync_channel(1);
-        let trim = QueueTrim {
-            queue,
-            before,
-            answer,
-        };
+        let trim = QueueTrim { what, answer };
         self.shared.queue.push(vec![Work::Trim(trim)]);
         done.recv().unwrap_or(Err(StorageError::Stopped))
     }
@@ -427,6 +425,7 @@ impl Shared {
             heads: RwLock::default(),
             damaged: RwLock::default(),
             sink_files: Mutex::new(sink_files),
+            swept_queues: Mutex::default(),
             queue_listeners: RwLock::default(),
             catalog: RwLock::new(()),
             has_stopped: AtomicBool::new(false),
@@ -667,12 +666,12 @@ impl Storage for EmbeddedStorage {
         Ok(id)
     }
 
-    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError> {
-        self.ask_to_trim(queue, Some(before))
+    fn trim_queues(&self, trims: &[(PartitionId, u64)]) -> Result<(), StorageError> {
+        self.ask_to_trim(TrimmedRows::Below(trims.to_vec()))
     }
 
     fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError> {
-        self.ask_to_trim(queue, None)
+        self.ask_to_trim(TrimmedRows::All(queue))
     }
 
     fn on_queue_append(&self, listener: QueueListener) {

@@ -5,8 +5,9 @@
 //!
 //! **Invariant:** only the committer, and a recovery before it, writes here.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use crate::storage::embedded::bulk::{RowBytes, RowChange};
 use crate::storage::embedded::faults::pass;
@@ -20,8 +21,8 @@ use crate::storage::{QueueListener, StorageError, keys};
 use crate::types::ids::PartitionId;
 use crate::types::queue::{QueueAppend, QueueBounds, QueuePlace};
 
-/// Most chunks that are removed in one write. Others may commit between two.
-const REMOVALS_PER_WRITE: usize = 4_096;
+/// Most rows that a trim changes in one write: it bounds what one batch holds in memory.
+const CHANGES_PER_WRITE: usize = 4_096;
 
 /// Chunks of decided epochs, by their queue's partition.
 #[derive(Debug, Default)]
@@ -76,8 +77,24 @@ impl Shared {
         })
     }
 
+    /// What trims would make of bounds, as far as they change any, and the first failure to find that out.
+    pub(super) fn plan_trims(
+        &self,
+        trims: &[(PartitionId, u64)],
+    ) -> (Vec<(PartitionId, QueueBounds)>, Result<(), StorageError>) {
+        let mut planned = Vec::with_capacity(trims.len());
+        let mut done = Ok(());
+        for (queue, before) in trims {
+            match self.plan_trim(*queue, *before) {
+                Ok(bounds) => planned.extend(bounds.map(|bounds| (*queue, bounds))),
+                Err(finding) => done = done.and(Err(finding)),
+            }
+        }
+        (planned, done)
+    }
+
     /// What a trim would make of the bounds; `None`: they stay.
-    pub(super) fn plan_trim(
+    fn plan_trim(
         &self,
         queue: PartitionId,
         before: u64,
@@ -95,22 +112,23 @@ impl Shared {
         Ok(Some(trimmed).filter(|trimmed| *trimmed != bounds))
     }
 
-    /// Writes the new bounds, with which everything below them is gone, and removes the chunks there. The
-    /// overlay must be applied.
-    pub(super) fn trim(
-        &self,
-        queue: PartitionId,
-        bounds: &QueueBounds,
-    ) -> Result<(), StorageError> {
-        let new = (
-            RowBytes::from(keys::queue_bounds(queue)),
-            Some(encode_queue_bounds(bounds).into()),
-        );
+    /// Writes new bounds, with which everything below them is gone, and removes the chunks there; one sync for all.
+    /// The overlay must be applied.
+    pub(super) fn trim(&self, trims: &[(PartitionId, QueueBounds)]) -> Result<(), StorageError> {
+        if trims.is_empty() {
+            return Ok(());
+        }
+        let ends: Vec<(PartitionId, u64)> = (trims.iter())
+            .map(|(queue, bounds)| (*queue, bounds.start))
+            .collect();
         if self.is_sabotaged(Sabotage::ChunksTrimmedBeforeBounds) {
-            self.remove_chunks(queue, bounds.start, None)?;
+            self.remove_chunks(&ends, Vec::new())?;
         }
         // What a crash may leave of the chunks is below the bounds, and goes with the next trim.
-        self.remove_chunks(queue, bounds.start, Some(new))?;
+        let bounds = (trims.iter())
+            .map(|(queue, bounds)| bounds_row(*queue, bounds))
+            .collect();
+        self.remove_chunks(&ends, bounds)?;
         pass(&self.faults, "trim: sync the rows")?;
         self.bulk.sync()
     }
@@ -124,40 +142,51 @@ impl Shared {
             ..bounds
         };
         // Half of it gone must look trimmed, not torn.
-        let key = RowBytes::from(keys::queue_bounds(queue));
-        let emptied = (key.clone(), Some(encode_queue_bounds(&empty).into()));
-        self.remove_chunks(queue, u64::MAX, Some(emptied))?;
+        self.remove_chunks(&[(queue, u64::MAX)], vec![bounds_row(queue, &empty)])?;
+        self.swept_queues().remove(&queue);
         pass(&self.faults, "trim: remove the bounds")?;
-        self.bulk.write([(key, None)])?;
+        self.bulk
+            .write([(RowBytes::from(keys::queue_bounds(queue)), None)])?;
         pass(&self.faults, "trim: sync the rows")?;
         self.bulk.sync()
     }
 
-    /// Removes the chunks whose last row lies below `end`, a few at a time, the first ones together with
-    /// another change.
+    /// Removes the chunks of partitions whose last row lies below an offset, many in one write; the first ones
+    /// together with other changes.
     fn remove_chunks(
         &self,
-        queue: PartitionId,
-        end: u64,
-        mut change: Option<RowChange>,
+        ends: &[(PartitionId, u64)],
+        mut changes: Vec<RowChange>,
     ) -> Result<(), StorageError> {
-        let range = (
-            std::ops::Bound::Included(keys::queue_rows(queue, 0)),
-            std::ops::Bound::Excluded(keys::queue_rows(queue, end)),
-        );
         let view = self.bulk.view();
-        let mut chunks = view.keys(range);
-        loop {
-            let mut changes: Vec<RowChange> = change.take().into_iter().collect();
-            for key in chunks.by_ref().take(REMOVALS_PER_WRITE) {
+        for (queue, end) in ends {
+            // What was removed earlier leaves traces in the tree, over which a scan from the start has to go.
+            let swept = self.swept_queues().get(queue).copied().unwrap_or_default();
+            let range = (
+                Bound::Included(keys::queue_rows(*queue, swept.min(*end))),
+                Bound::Excluded(keys::queue_rows(*queue, *end)),
+            );
+            for key in view.keys(range) {
                 changes.push((key?, None));
+                if changes.len() >= CHANGES_PER_WRITE {
+                    self.write_trim(std::mem::take(&mut changes))?;
+                }
             }
-            if changes.is_empty() {
-                return Ok(());
-            }
-            pass(&self.faults, "trim: write the rows")?;
-            self.bulk.write(changes)?;
         }
+        if !changes.is_empty() {
+            self.write_trim(changes)?;
+        }
+        self.swept_queues().extend(ends.iter().copied());
+        Ok(())
+    }
+
+    fn write_trim(&self, changes: Vec<RowChange>) -> Result<(), StorageError> {
+        pass(&self.faults, "trim: write the rows")?;
+        self.bulk.write(changes)
+    }
+
+    fn swept_queues(&self) -> MutexGuard<'_, HashMap<PartitionId, u64>> {
+        (self.swept_queues.lock()).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has a listener called from here on.
@@ -177,4 +206,9 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner);
         listeners.iter().for_each(|listener| listener());
     }
+}
+
+fn bounds_row(queue: PartitionId, bounds: &QueueBounds) -> RowChange {
+    let key = RowBytes::from(keys::queue_bounds(queue));
+    (key, Some(encode_queue_bounds(bounds).into()))
 }

@@ -243,3 +243,44 @@ fn a_trim_takes_along_what_an_interrupted_one_left() {
     assert_eq!(storage.get(&first).unwrap(), None);
     assert_eq!(readable(&storage, 5).unwrap(), ["f", "g", "h", "i", "j"]);
 }
+
+#[test]
+fn trims_of_many_partitions_cost_what_one_does_and_are_all_there_after_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let (live, image) = (dir.path().join("live"), dir.path().join("image"));
+    let probe = Arc::new(Probe::default());
+    let storage = EmbeddedStorage::open(&live, lagging(&probe)).unwrap();
+    let queues: Vec<PartitionId> = (100..164).map(PartitionId).collect();
+    let lease = grant(&storage, 1);
+    for epoch in 1..=3 {
+        let mut commit = commit_of(lease, epoch);
+        let appends = (queues.iter()).map(|queue| queue_append(*queue, 1, &["row", "row"]));
+        commit.queue_appends.extend(appends);
+        storage.commit_epoch(lease, commit).unwrap();
+    }
+    let costs = || {
+        [
+            "apply: write the rows",
+            "trim: write the rows",
+            "trim: sync the rows",
+        ]
+        .map(|point| probe.count(point))
+    };
+    let before = costs();
+    let trims: Vec<(PartitionId, u64)> = queues.iter().map(|queue| (*queue, 3)).collect();
+    storage.trim_queues(&trims).unwrap();
+    let cost: Vec<usize> = (costs().iter().zip(before))
+        .map(|(now, then)| now - then)
+        .collect();
+    assert_eq!(cost, [1, 1, 1]);
+    copy_directory(&live, &image);
+    drop(storage);
+    let storage = open(&image).unwrap();
+    for queue in queues {
+        let bounds = read_bounds(&storage, queue).unwrap();
+        assert_eq!((bounds.start, bounds.end), (3, 6));
+        assert_eq!(storage.get(&keys::queue_rows(queue, 1)).unwrap(), None);
+        let page = read_queue(&storage, queue, 3, LIMIT).unwrap();
+        assert_eq!(page.next, 6);
+    }
+}
