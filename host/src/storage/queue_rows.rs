@@ -210,7 +210,7 @@ fn find_missing(
             stored.map_or(bounds.end, |chunk| chunk.span().place.offset),
             "they were written and nothing is stored of them: their epoch is lost with a damaged partition, \
              which the log of the start names, or the store is damaged; restore the data directory from a \
-             backup, or trim the queue to behind them"
+             backup; where no partition is damaged, the queue can be trimmed to behind them"
                 .to_owned(),
         ),
     })

@@ -178,7 +178,8 @@ pub fn queue(
     };
     let done = finish_deletions(&*context.storage)
         .map_err(anyhow::Error::new)
-        .and_then(|()| context.carry_out(&arguments.command));
+        .and_then(|()| context.carry_out(&arguments.command))
+        .and_then(|()| Ok(context.storage.check_queue_ends()?));
     let is_conflict = |error: &anyhow::Error| {
         let error = error.downcast_ref::<QueueError>();
         error.is_some_and(QueueError::is_conflict)

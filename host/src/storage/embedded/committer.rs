@@ -173,7 +173,17 @@ impl Committer {
                 self.refuse(vec![(submitted, refusal)])?;
                 continue;
             }
-            let places = positions.assign(&submitted)?;
+            let places = match positions.assign(&submitted) {
+                Ok(places) => places,
+                Err(error @ StorageError::Undecodable { .. }) => {
+                    if submitted.placement.is_some() {
+                        writes.push((entry_key(&submitted).into(), None));
+                    }
+                    refuse_unstorable(&submitted, &error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let is_staged = (submitted.placement.as_ref())
                 .is_some_and(|old| old.predecessor == head && old.places == places);
             if !is_staged {
@@ -418,6 +428,16 @@ impl Committer {
 fn entry_key(submitted: &Submitted) -> Vec<u8> {
     let epoch = submitted.epoch;
     keys::entry(epoch.partition, epoch.generation, epoch.epoch)
+}
+
+/// Tells who submitted an epoch that it has rows for a queue that is damaged.
+fn refuse_unstorable(submitted: &Submitted, damage: &StorageError) {
+    // Who asked may have gone away.
+    let _ = submitted.answer.send(Err(StorageError::Unstorable {
+        partition: submitted.epoch.partition,
+        epoch: submitted.epoch.epoch,
+        finding: format!("{damage}; restore the data directory from a backup, or delete the queue"),
+    }));
 }
 
 fn proposal(submitted: &Submitted) -> Option<Proposal> {

@@ -223,6 +223,8 @@ pub struct Damage {
     pub epoch: EpochId,
     /// What was found.
     pub finding: String,
+    /// Whether it may have brought rows to queues of which nobody knows to which, nor how many.
+    pub hides_queue_rows: bool,
 }
 
 /// Storage in a local directory. Dropping it applies what is decided, ends the committer and
@@ -475,6 +477,19 @@ impl Shared {
         })
     }
 
+    /// Where rows of queues end is only known as long as no damage hides some: their offsets would be given twice.
+    fn check_queue_ends(&self) -> Result<(), StorageError> {
+        let damaged = self.damaged.read().unwrap_or_else(PoisonError::into_inner);
+        let mut hiding = (damaged.iter()).filter(|(_, damage)| damage.hides_queue_rows);
+        hiding.next().map_or(Ok(()), |(partition, damage)| {
+            Err(StorageError::QueueEndsUnknown {
+                partition: *partition,
+                epoch: damage.epoch,
+                finding: damage.finding.clone(),
+            })
+        })
+    }
+
     fn decided_head(&self, partition: PartitionId) -> Head {
         let heads = self.heads.read().unwrap_or_else(PoisonError::into_inner);
         heads.get(&partition).copied().unwrap_or_default()
@@ -510,6 +525,9 @@ impl Shared {
     ) -> Result<(Submitted, CommitTicket), StorageError> {
         self.check_undamaged(commit.partition)?;
         codec::check_storable(&commit)?;
+        if !commit.queue_appends.is_empty() {
+            self.check_queue_ends()?;
+        }
         if !commit.appends.is_empty() {
             let files = self.sink_files();
             if let Some(append) = commit
@@ -667,7 +685,12 @@ impl Storage for EmbeddedStorage {
     }
 
     fn trim_queues(&self, trims: &[(PartitionId, u64)]) -> Result<(), StorageError> {
+        self.shared.check_queue_ends()?;
         self.ask_to_trim(TrimmedRows::Below(trims.to_vec()))
+    }
+
+    fn check_queue_ends(&self) -> Result<(), StorageError> {
+        self.shared.check_queue_ends()
     }
 
     fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError> {

@@ -77,6 +77,17 @@ impl Shared {
         })
     }
 
+    /// The same; `None` when they do not decode, which is the queue's damage and nobody else's.
+    pub(super) fn decodable_bounds(
+        &self,
+        queue: PartitionId,
+    ) -> Result<Option<QueueBounds>, StorageError> {
+        match self.queue_bounds(queue) {
+            Err(StorageError::Undecodable { .. }) => Ok(None),
+            bounds => bounds.map(Some),
+        }
+    }
+
     /// What trims would make of bounds, as far as they change any, and the first failure to find that out.
     pub(super) fn plan_trims(
         &self,
@@ -135,14 +146,14 @@ impl Shared {
 
     /// Removes a partition's chunks, then its bounds. The overlay must be applied.
     pub(super) fn remove(&self, queue: PartitionId) -> Result<(), StorageError> {
-        let bounds = self.queue_bounds(queue)?;
-        let empty = QueueBounds {
+        // Half of it gone must look trimmed, not torn. Bounds that do not decode are no better with their chunks.
+        let emptied = self.decodable_bounds(queue)?.map(|bounds| QueueBounds {
             start: bounds.end,
             trimmed_bytes: bounds.written_bytes,
             ..bounds
-        };
-        // Half of it gone must look trimmed, not torn.
-        self.remove_chunks(&[(queue, u64::MAX)], vec![bounds_row(queue, &empty)])?;
+        });
+        let emptied = emptied.map(|bounds| bounds_row(queue, &bounds));
+        self.remove_chunks(&[(queue, u64::MAX)], emptied.into_iter().collect())?;
         self.swept_queues().remove(&queue);
         pass(&self.faults, "trim: remove the bounds")?;
         self.bulk
