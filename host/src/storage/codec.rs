@@ -651,7 +651,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn take(&mut self, count: usize) -> Result<&'a [u8], Finding> {
+    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], Finding> {
         let (taken, rest) = (self.bytes.split_at_checked(count))
             .ok_or_else(|| format!("it ends {} bytes too early", count - self.bytes.len()))?;
         self.bytes = rest;

@@ -422,8 +422,11 @@ impl Storage for MemoryStorage {
         Ok(id)
     }
 
-    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError> {
-        self.running()?.trim_queue(queue, before)
+    fn trim_queues(&self, trims: &[(PartitionId, u64)]) -> Result<(), StorageError> {
+        let mut state = self.running()?;
+        (trims.iter()).fold(Ok(()), |done, (queue, before)| {
+            done.and(state.trim_queue(*queue, *before))
+        })
     }
 
     fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError> {

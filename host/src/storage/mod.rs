@@ -225,7 +225,25 @@ pub trait Storage: Send + Sync {
     /// # Errors
     ///
     /// When the store fails, or the chunk that holds the new first row does not decode.
-    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError>;
+    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError> {
+        self.trim_queues(&[(queue, before)])
+    }
+
+    /// The same for many partitions, each named once, at the price of one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Storage::trim_queue`], for the first partition that can't be trimmed; the others are.
+    fn trim_queues(&self, trims: &[(PartitionId, u64)]) -> Result<(), StorageError>;
+
+    /// Whether it is known of all queues where their rows end. Where it is not, nothing is appended or trimmed.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::QueueEndsUnknown`].
+    fn check_queue_ends(&self) -> Result<(), StorageError> {
+        Ok(())
+    }
 
     /// Removes a queue's partition, rows and bounds. Nobody may append to it any more. Durable when it
     /// returns; one that is not there stays so. Interrupted, it leaves the partition without rows, or as it was.
@@ -515,6 +533,19 @@ pub enum StorageError {
         "partition {partition} is damaged at epoch {epoch}: {finding}; restore the data directory from a backup"
     )]
     Damaged {
+        /// The partition.
+        partition: PartitionId,
+        /// The first epoch that can't be trusted.
+        epoch: EpochId,
+        /// What was found.
+        finding: String,
+    },
+    /// A damaged partition may have brought rows to any queue, and what it had is gone.
+    #[error(
+        "queues can't be written or trimmed: partition {partition} is damaged at epoch {epoch} ({finding}) and may have \
+         had rows for any of them, whose offsets would be given twice; restore the data directory from a backup"
+    )]
+    QueueEndsUnknown {
         /// The partition.
         partition: PartitionId,
         /// The first epoch that can't be trusted.

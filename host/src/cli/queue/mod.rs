@@ -178,7 +178,8 @@ pub fn queue(
     };
     let done = finish_deletions(&*context.storage)
         .map_err(anyhow::Error::new)
-        .and_then(|()| context.carry_out(&arguments.command));
+        .and_then(|()| context.carry_out(&arguments.command))
+        .and_then(|()| Ok(context.storage.check_queue_ends()?));
     let is_conflict = |error: &anyhow::Error| {
         let error = error.downcast_ref::<QueueError>();
         error.is_some_and(QueueError::is_conflict)
@@ -261,14 +262,15 @@ impl QueueContext<'_> {
                 places.len()
             );
         }
-        let mut trimmed = 0;
+        let (mut trimmed, mut trims) = (0, Vec::new());
         for index in places {
             let partition = row.partitions()[index as usize];
             let bounds = read_bounds(&*self.storage, partition)?;
             let before = arguments.before.unwrap_or(bounds.end).min(bounds.end);
             trimmed += before.saturating_sub(bounds.start);
-            self.storage.trim_queue(partition, before)?;
+            trims.push((partition, before));
         }
+        self.storage.trim_queues(&trims)?;
         self.done(&arguments.queue, "trimmed", Some(trimmed))
     }
 

@@ -11,7 +11,7 @@ use indicatif::{HumanBytes, HumanCount};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::control::{self, Answered, Request};
-use crate::cli::data::{DataArguments, Opened, open_embedded};
+use crate::cli::data::{DataArguments, Opened, open_embedded, tell_damage};
 use crate::cli::task_view::TaskView;
 use crate::cli::{Outcome, OutputFormat, print_json};
 use crate::clock::{Clock, SystemClock};
@@ -72,8 +72,10 @@ pub fn backup(
             )
         });
     };
+    let mut outcome = Outcome::Done;
     let report = match open_embedded(&directory)? {
         Opened::Free(storage) => {
+            outcome = tell_damage(&storage, logs);
             let observe = &mut |progress| {
                 show(progress);
                 ControlFlow::Continue(())
@@ -107,7 +109,7 @@ pub fn backup(
         OutputFormat::Json => print_json(&report)?,
         OutputFormat::Text => println!("{}", report.backup.display()),
     }
-    Ok(Outcome::Done)
+    Ok(outcome)
 }
 
 /// Writes a backup of an open store. Commits go on meanwhile.

@@ -9,7 +9,7 @@ use clap::Args;
 use indicatif::HumanBytes;
 use serde::Serialize;
 
-use crate::cli::data::{DataArguments, Opened, open_embedded};
+use crate::cli::data::{DataArguments, Opened, open_embedded, tell_damage};
 use crate::cli::task_view::TaskView;
 use crate::cli::{Outcome, OutputFormat, print_json};
 use crate::storage::{Storage as _, StorageError, StoreSize};
@@ -52,6 +52,7 @@ pub fn compact(
             return Ok(Outcome::Conflict);
         }
     };
+    let outcome = tell_damage(&storage, logs);
     let before = storage.size()?.total();
     let mut view = TaskView::start(logs, "compact");
     let compacted = std::thread::scope(|scope| {
@@ -100,5 +101,5 @@ pub fn compact(
             elapsed.as_secs_f64()
         ),
     }
-    Ok(Outcome::Done)
+    Ok(outcome)
 }

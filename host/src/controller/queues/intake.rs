@@ -233,7 +233,7 @@ impl<'a> Intake<'a> {
         for (partition, rows) in self.partitions.iter().zip(&mut self.rows) {
             if !rows.is_empty() {
                 let rows = QueueRows {
-                    write_time: self.write_time,
+                    write_time: now,
                     ..std::mem::take(rows)
                 };
                 appends.push(QueueAppend {

@@ -81,7 +81,7 @@ use faults::pass;
 pub use faults::{FaultPoints, NoFaults};
 use lock::DirectoryLock;
 use overlay::Overlay;
-use queue::{Queue, QueueTrim, Submitted, Work};
+use queue::{Queue, QueueTrim, Submitted, TrimmedRows, Work};
 use run::Run;
 pub use sink_checks::check_new_sink_file;
 pub use sink_files::SinkFileLength;
@@ -223,6 +223,8 @@ pub struct Damage {
     pub epoch: EpochId,
     /// What was found.
     pub finding: String,
+    /// Whether it may have brought rows to queues of which nobody knows to which, nor how many.
+    pub hides_queue_rows: bool,
 }
 
 /// Storage in a local directory. Dropping it applies what is decided, ends the committer and
@@ -255,6 +257,8 @@ struct Shared {
     heads: RwLock<HashMap<PartitionId, Head>>,
     damaged: RwLock<BTreeMap<PartitionId, Damage>>,
     sink_files: Mutex<SinkFiles>,
+    /// Below which offset no chunk of a queue's partition is stored, where that is known.
+    swept_queues: Mutex<HashMap<PartitionId, u64>>,
     /// Told of new rows in queues.
     queue_listeners: RwLock<Vec<QueueListener>>,
     /// Held for writing while a catalog change is not durable yet, so that nobody reads it.
@@ -344,14 +348,10 @@ impl EmbeddedStorage {
         self.shared.sink_files().check(path)
     }
 
-    fn ask_to_trim(&self, queue: PartitionId, before: Option<u64>) -> Result<(), StorageError> {
+    fn ask_to_trim(&self, what: TrimmedRows) -> Result<(), StorageError> {
         self.shared.check_running()?;
         let (answer, done) = mpsc::sync_channel(1);
-        let trim = QueueTrim {
-            queue,
-            before,
-            answer,
-        };
+        let trim = QueueTrim { what, answer };
         self.shared.queue.push(vec![Work::Trim(trim)]);
         done.recv().unwrap_or(Err(StorageError::Stopped))
     }
@@ -427,6 +427,7 @@ impl Shared {
             heads: RwLock::default(),
             damaged: RwLock::default(),
             sink_files: Mutex::new(sink_files),
+            swept_queues: Mutex::default(),
             queue_listeners: RwLock::default(),
             catalog: RwLock::new(()),
             has_stopped: AtomicBool::new(false),
@@ -476,6 +477,19 @@ impl Shared {
         })
     }
 
+    /// Where rows of queues end is only known as long as no damage hides some: their offsets would be given twice.
+    fn check_queue_ends(&self) -> Result<(), StorageError> {
+        let damaged = self.damaged.read().unwrap_or_else(PoisonError::into_inner);
+        let mut hiding = (damaged.iter()).filter(|(_, damage)| damage.hides_queue_rows);
+        hiding.next().map_or(Ok(()), |(partition, damage)| {
+            Err(StorageError::QueueEndsUnknown {
+                partition: *partition,
+                epoch: damage.epoch,
+                finding: damage.finding.clone(),
+            })
+        })
+    }
+
     fn decided_head(&self, partition: PartitionId) -> Head {
         let heads = self.heads.read().unwrap_or_else(PoisonError::into_inner);
         heads.get(&partition).copied().unwrap_or_default()
@@ -511,6 +525,9 @@ impl Shared {
     ) -> Result<(Submitted, CommitTicket), StorageError> {
         self.check_undamaged(commit.partition)?;
         codec::check_storable(&commit)?;
+        if !commit.queue_appends.is_empty() {
+            self.check_queue_ends()?;
+        }
         if !commit.appends.is_empty() {
             let files = self.sink_files();
             if let Some(append) = commit
@@ -667,12 +684,17 @@ impl Storage for EmbeddedStorage {
         Ok(id)
     }
 
-    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError> {
-        self.ask_to_trim(queue, Some(before))
+    fn trim_queues(&self, trims: &[(PartitionId, u64)]) -> Result<(), StorageError> {
+        self.shared.check_queue_ends()?;
+        self.ask_to_trim(TrimmedRows::Below(trims.to_vec()))
+    }
+
+    fn check_queue_ends(&self) -> Result<(), StorageError> {
+        self.shared.check_queue_ends()
     }
 
     fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError> {
-        self.ask_to_trim(queue, None)
+        self.ask_to_trim(TrimmedRows::All(queue))
     }
 
     fn on_queue_append(&self, listener: QueueListener) {

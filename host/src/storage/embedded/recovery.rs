@@ -53,6 +53,7 @@ pub(super) fn recover(shared: &Shared) -> Result<(), StorageError> {
             }
         }
     }
+    set_aside_unplaceable(shared, &mut chains, &mut damaged, &mut withheld)?;
     set_aside_unwritable(shared, &mut chains, &mut damaged, &mut withheld)?;
     for (partition, damage) in &damaged {
         tracing::error!(%partition, epoch = %damage.epoch, finding = damage.finding, "partition damaged");
@@ -224,14 +225,63 @@ fn set_aside_unwritable(
         let Some((partition, head, finding)) = found else {
             return Ok(());
         };
-        let waiting = chains.remove(&partition).unwrap_or_default();
-        for (file, ..) in waiting.iter().flat_map(|link| &link.appends) {
-            shared.sink_files().block(*file);
-        }
-        withhold(withheld, partition, &waiting);
         let epoch = head.epoch;
-        damaged.insert(partition, Damage { epoch, finding });
+        let damage = Damage {
+            epoch,
+            finding,
+            hides_queue_rows: false,
+        };
+        set_aside(shared, partition, chains, withheld);
+        damaged.insert(partition, damage);
     }
+}
+
+/// Partitions with rows for queues whose bounds do not decode are damaged too.
+fn set_aside_unplaceable(
+    shared: &Shared,
+    chains: &mut Chains,
+    damaged: &mut BTreeMap<PartitionId, Damage>,
+    withheld: &mut Withheld,
+) -> Result<(), StorageError> {
+    let mut found = Vec::new();
+    for (partition, chain) in chains.iter() {
+        for (link, span) in
+            (chain.iter()).flat_map(|it| it.queues.iter().map(move |span| (it, span)))
+        {
+            if shared.decodable_bounds(span.queue)?.is_none() {
+                let finding = format!(
+                    "it has rows for queue partition {}, whose bounds do not decode",
+                    span.queue
+                );
+                let damage = Damage {
+                    epoch: link.head.epoch,
+                    finding,
+                    hides_queue_rows: false,
+                };
+                found.push((*partition, damage));
+                break;
+            }
+        }
+    }
+    for (partition, damage) in found {
+        set_aside(shared, partition, chains, withheld);
+        damaged.insert(partition, damage);
+    }
+    Ok(())
+}
+
+/// Leaves a partition's entries as they are: their sink files get no more rows, their room in queues stays theirs.
+fn set_aside(
+    shared: &Shared,
+    partition: PartitionId,
+    chains: &mut Chains,
+    withheld: &mut Withheld,
+) {
+    let waiting = chains.remove(&partition).unwrap_or_default();
+    for (file, ..) in waiting.iter().flat_map(|link| &link.appends) {
+        shared.sink_files().block(*file);
+    }
+    withhold(withheld, partition, &waiting);
 }
 
 /// Writes the sink bytes of all chains before any row: chains share files, and a file's length may
