@@ -97,6 +97,14 @@ impl Outcome {
     }
 }
 
+/// How a command ends that was called wrongly, as for what the parser of arguments finds.
+const USAGE_EXIT_CODE: u8 = 2;
+
+/// Arguments that can't be meant so, for a reason that the parser of arguments can't know.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);
+
 /// Opens the storage of a data directory.
 pub type OpenStorage = dyn Fn(&Path) -> Result<Arc<dyn Storage>, StorageError>;
 
@@ -130,7 +138,10 @@ pub fn main(open_storage: &OpenStorage) -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             logs.print_line(&format!("error: {error:#}"));
-            ExitCode::FAILURE
+            match error.is::<UsageError>() {
+                true => ExitCode::from(USAGE_EXIT_CODE),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }

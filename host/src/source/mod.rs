@@ -26,6 +26,7 @@ use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::epoch::{Checksum, SourceMark};
 use crate::types::ids::PartitionId;
+use crate::types::key::MESSAGE_KEY_BYTES_MAX;
 use crate::types::pipeline::SourceConnector;
 use crate::types::timestamp_runs::TimestampRuns;
 
@@ -501,6 +502,18 @@ pub enum SourceError {
     NoQueue {
         /// The queue, with the partition's index.
         partition: String,
+    },
+    /// The key of a queue's row is too long for a message.
+    #[error(
+        "offset {offset} of queue {partition} has a key of {size_bytes} bytes, allowed are {MESSAGE_KEY_BYTES_MAX}; write it with a hash as its key, and let it go with `tidelock queue trim`"
+    )]
+    KeyTooLong {
+        /// The queue, with the partition's index.
+        partition: String,
+        /// The row.
+        offset: u64,
+        /// Bytes of its key.
+        size_bytes: usize,
     },
     /// Rows of a queue can't be read.
     #[error("failed to read queue {partition} at offset {offset}")]
