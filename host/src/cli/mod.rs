@@ -11,6 +11,7 @@ pub mod graph;
 pub mod inspect;
 pub mod job_notes;
 pub mod moves;
+pub(crate) mod printing;
 pub mod progress;
 pub mod queue;
 pub mod run;
@@ -135,7 +136,6 @@ pub fn main(open_storage: &OpenStorage) -> ExitCode {
     };
     match outcome {
         Ok(outcome) => outcome.exit_code(),
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             logs.print_line(&format!("error: {error:#}"));
             match error.is::<UsageError>() {
@@ -144,25 +144,6 @@ pub fn main(open_storage: &OpenStorage) -> ExitCode {
             }
         }
     }
-}
-
-/// Whoever read our output has had enough: that is no failure.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
-    })
-}
-
-/// Prints a JSON document to stdout.
-pub(crate) fn print_json(document: &impl serde::Serialize) -> anyhow::Result<()> {
-    use std::io::Write as _;
-
-    let mut stdout = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut stdout, document)?;
-    writeln!(stdout)?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! `tidelock state get`.
 
-use std::io::Write as _;
-
 use clap::Args;
 
 use crate::cli::data::DataArguments;
+use crate::cli::printing::print_line;
 use crate::cli::state::rows::StateRow;
 use crate::cli::state::shown::{KeyFormat, json_line, text_of};
 use crate::cli::state::{Selected, StateName, open};
@@ -63,11 +62,10 @@ pub(super) fn get(
         ));
         return Ok(Outcome::Failed);
     }
-    let mut stdout = std::io::stdout().lock();
-    match output {
-        OutputFormat::Json => writeln!(stdout, "{}", json_line(&selected.format, &row))?,
-        OutputFormat::Text => writeln!(stdout, "{}", text_of(&row.stored.value))?,
-    }
+    print_line(&match output {
+        OutputFormat::Json => json_line(&selected.format, &row),
+        OutputFormat::Text => text_of(&row.stored.value),
+    })?;
     Ok(Outcome::Done)
 }
 
