@@ -591,6 +591,19 @@ pub enum StorageError {
         /// The half that is gone.
         missing: &'static str,
     },
+    /// Both halves of a data directory are gone, and something that says that they were there is not.
+    #[error(
+        "{} held a store, as {} says, and both halves of it ({present_once}) are gone; nothing was started afresh; put them \
+         back, restore a backup into another directory, or remove what is left to start afresh", .path.display(), .witness.display()
+    )]
+    StoresGone {
+        /// The directory.
+        path: PathBuf,
+        /// What says so.
+        witness: PathBuf,
+        /// The names of the halves.
+        present_once: &'static str,
+    },
     /// Decisions that were durable are gone: a damaged disk, or a file changed from outside. What is
     /// left is not taken for all there was.
     #[error(
