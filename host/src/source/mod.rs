@@ -63,6 +63,11 @@ pub trait Source: Send {
         None
     }
 
+    /// The partition of a queue that it reads, if it reads one: new rows there are worth asking again.
+    fn queue_partition(&self) -> Option<PartitionId> {
+        None
+    }
+
     /// Whether the position is to be committed before the first record, as where the source begins depends on the
     /// moment at which it was opened.
     fn commits_where_it_begins(&self) -> bool {

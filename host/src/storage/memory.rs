@@ -363,7 +363,10 @@ impl Storage for MemoryStorage {
         if !commit.queue_appends.is_empty() {
             let listeners = self.listeners.lock();
             let listeners = listeners.unwrap_or_else(PoisonError::into_inner);
-            listeners.iter().for_each(|listener| listener());
+            let queues: Vec<PartitionId> = (commit.queue_appends.iter())
+                .map(|append| append.queue)
+                .collect();
+            listeners.iter().for_each(|listener| listener(&queues));
         }
         CommitTicket::answered(answer)
     }

@@ -36,7 +36,7 @@
 //!     end never falls.
 //! 13. MUST trim a queue's partition all or not at all, durably, whoever reads or writes it meanwhile.
 //! 14. MUST call those who listen for rows of queues after the rows can be read, and after every epoch
-//!     that brought some.
+//!     that brought some, with the partitions that have some.
 //! 15. MUST give a file that an epoch has finished its final name ([`final_name`]), with all its rows, never over
 //!     another file and never before the epoch is decided; after that it keeps nothing of the file.
 //!
@@ -91,8 +91,8 @@ pub fn final_name(path: &Path) -> Option<PathBuf> {
     (!name.is_empty()).then(|| path.with_file_name(name))
 }
 
-/// Told that queues have new rows. It must return soon and must not call the storage.
-pub type QueueListener = Arc<dyn Fn() + Send + Sync>;
+/// Told which partitions of queues have new rows. It must return soon and must not call the storage.
+pub type QueueListener = Arc<dyn Fn(&[PartitionId]) + Send + Sync>;
 
 /// A row as it is stored: key and value.
 pub type StoredRow = (Vec<u8>, Vec<u8>);
@@ -590,6 +590,19 @@ pub enum StorageError {
         present: &'static str,
         /// The half that is gone.
         missing: &'static str,
+    },
+    /// Both halves of a data directory are gone, and something that says that they were there is not.
+    #[error(
+        "{} held a store, as {} says, and both halves of it ({present_once}) are gone; nothing was started afresh; put them \
+         back, restore a backup into another directory, or remove what is left to start afresh", .path.display(), .witness.display()
+    )]
+    StoresGone {
+        /// The directory.
+        path: PathBuf,
+        /// What says so.
+        witness: PathBuf,
+        /// The names of the halves.
+        present_once: &'static str,
     },
     /// Decisions that were durable are gone: a damaged disk, or a file changed from outside. What is
     /// left is not taken for all there was.

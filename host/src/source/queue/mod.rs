@@ -272,6 +272,10 @@ impl Source for QueueSource {
         numbered("offset", offsets)
     }
 
+    fn queue_partition(&self) -> Option<PartitionId> {
+        Some(self.position.partition)
+    }
+
     fn write_time(&self) -> Timestamp {
         self.position.write_time
     }

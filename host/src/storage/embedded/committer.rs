@@ -343,9 +343,9 @@ impl Committer {
             partitions.insert(partition);
             answers.push((submitted.answer, head));
         }
-        let has_chunks = !chunks.is_empty();
         let of_queues = chunks.into_runs(&self.shared)?;
-        partitions.extend(of_queues.iter().map(|(queue, _)| *queue));
+        let queues: Vec<PartitionId> = of_queues.iter().map(|(queue, _)| *queue).collect();
+        partitions.extend(&queues);
         // Whole epochs, with what they bring to queues, at one moment.
         self.shared
             .overlay
@@ -357,8 +357,8 @@ impl Committer {
             // Who asked may have gone away.
             let _ = answer.try_send(Ok(CommitOutcome::Committed(head)));
         }
-        if has_chunks {
-            self.shared.tell_queue_listeners();
+        if !queues.is_empty() {
+            self.shared.tell_queue_listeners(&queues);
         }
         for partition in partitions {
             self.shared.overlay.compact(partition);

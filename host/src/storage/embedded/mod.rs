@@ -177,8 +177,8 @@ fn last_words(dir: &Path, error: &StorageError) -> String {
         cause = error.source();
     }
     let what = format!(
-        "the run with data directory {} has ended, because what it committed could not be brought to \
-         its place: {chain}.",
+        "data directory {} was closed at once, because what was committed could not be brought to its place: \
+         {chain}.",
         dir.display()
     );
     match error {
@@ -187,8 +187,8 @@ fn last_words(dir: &Path, error: &StorageError) -> String {
             format!("{what} Rows that wait to be written are kept for the next run.")
         }
         _ => format!(
-            "{what} Nothing that was committed is lost, and the next run goes on from there. Free \
-             space on the disk or check the disk, then run it again."
+            "{what} Nothing that was committed is lost, and the next run or command goes on from there. Free \
+             space on the disk or check the disk, then run the command again."
         ),
     }
 }
@@ -272,7 +272,7 @@ impl EmbeddedStorage {
     /// # Errors
     ///
     /// [`StorageError::NewerDirectory`] when a newer release made it, and nothing in it is touched;
-    /// [`StorageError::InUse`] when another process has it; [`StorageError::MissingStore`] or
+    /// [`StorageError::InUse`] when another process has it; [`StorageError::MissingStore`], [`StorageError::StoresGone`] or
     /// [`StorageError::MixedStores`] when its halves do not belong together;
     /// [`StorageError::DecisionsLost`] when decisions are gone; [`StorageError::RestoreUnfinished`] when a
     /// backup is not wholly in it; [`StorageError::Unreadable`] when a store fails. Damaged partitions are no error here: each is logged at level error with its
@@ -290,6 +290,7 @@ impl EmbeddedStorage {
         lock: DirectoryLock,
         options: EmbeddedOptions,
     ) -> Result<EmbeddedStorage, StorageError> {
+        pair::prepare(dir, &options.faults)?;
         format::settle(dir, &options.faults)?;
         let shared = read_or_refuse(dir, || Shared::open(dir, options))?;
         let committer = Committer::new(Arc::clone(&shared));

@@ -43,10 +43,6 @@ impl DecidedChunks {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
-    }
-
     /// A run for each partition: its chunks, and the bounds with them. What was trimmed in the meantime is left
     /// out.
     pub(super) fn into_runs(self, shared: &Shared) -> Result<Vec<NewRun>, StorageError> {
@@ -209,13 +205,13 @@ impl Shared {
         listeners.push(listener);
     }
 
-    /// Tells all who listen that there are new rows.
-    pub(super) fn tell_queue_listeners(&self) {
+    /// Tells all who listen that there are new rows in these partitions.
+    pub(super) fn tell_queue_listeners(&self, queues: &[PartitionId]) {
         let listeners = self
             .queue_listeners
             .read()
             .unwrap_or_else(PoisonError::into_inner);
-        listeners.iter().for_each(|listener| listener());
+        listeners.iter().for_each(|listener| listener(queues));
     }
 }
 
