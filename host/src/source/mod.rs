@@ -376,6 +376,16 @@ pub enum SourceError {
         /// How far it was read.
         passed: String,
     },
+    /// The file that was being read in a directory is not among those that are read any more.
+    #[error("{} was {passed} when pattern = {pattern:?} left it out; have the pattern take it again to read the rest, or go on without it by --accept-change", .path.display())]
+    Unmatched {
+        /// The file.
+        path: PathBuf,
+        /// The pattern.
+        pattern: String,
+        /// How far the file was read.
+        passed: String,
+    },
     /// A pattern for the names of files is none.
     #[error("the pattern {pattern:?} can't be used: {finding}; write one such as \"*.csv\"")]
     Pattern {
@@ -583,6 +593,16 @@ impl SourceError {
                 path.display().to_string(),
                 passed.clone(),
                 "gone; the rest of it will not be read".to_owned(),
+            ),
+            SourceError::Unmatched {
+                path,
+                pattern,
+                passed,
+            } => (
+                "content",
+                path.display().to_string(),
+                passed.clone(),
+                format!("left out by pattern = {pattern:?}; the rest of it will not be read"),
             ),
             SourceError::OptionsChanged { was, now } => {
                 ("records", String::new(), was.clone(), now.clone())
