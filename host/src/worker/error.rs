@@ -63,10 +63,12 @@ pub enum JobError {
     #[error(transparent)]
     Source(SourceError),
     /// A sink refused a row or could not write it.
-    #[error("sink {sink} failed")]
+    #[error("sink {sink} failed{}", .location.as_ref().map_or_else(String::new, |location| format!(", at what follows from {location}")))]
     Sink {
         /// The sink.
         sink: String,
+        /// The item whose message it refused, if it was one.
+        location: Option<ItemLocation>,
         /// Why.
         source: SinkError,
     },
