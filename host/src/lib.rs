@@ -13,6 +13,9 @@
 //! - [`cli`]: the command line.
 //! - [`config`], [`clock`], [`telemetry`]: what `main` makes and hands down.
 
+// It panics when nobody reads; `cli::printing` does not.
+#![cfg_attr(not(test), deny(clippy::print_stdout))]
+
 pub mod types;
 
 pub mod engine;

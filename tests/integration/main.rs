@@ -33,6 +33,8 @@ mod keyed_sum;
 mod kill;
 // The operating manual, word for word.
 mod operating;
+// Standard output that is closed or full.
+mod printing;
 // Transforms cut into several partitions.
 mod partitions;
 // Transforms whose partitions change between runs.

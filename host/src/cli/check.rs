@@ -6,14 +6,16 @@
 //! the next run would. Whether component, parameters or sources are those of the last run is asked
 //! by the run itself, which then wants `--accept-change`.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 
+use crate::cli::printing::{print, print_json};
 use crate::cli::run::DATA_DIRECTORY_NAME;
-use crate::cli::{Outcome, OutputFormat, print_json};
+use crate::cli::{Outcome, OutputFormat};
 use crate::config;
 use crate::controller::admission::{admit, directory_findings, queue_findings, sink_file_findings};
 use crate::guest::{GuestOptions, GuestRuntime};
@@ -57,7 +59,10 @@ pub fn check(arguments: &CheckArguments, output: OutputFormat) -> anyhow::Result
             ok,
             findings: &findings,
         })?,
-        OutputFormat::Text => print_findings(&findings, pipeline.as_ref().filter(|_| ok))?,
+        OutputFormat::Text => {
+            let fit = pipeline.as_ref().filter(|_| ok);
+            print(|output| write_findings(&findings, fit, output))?;
+        }
     }
     Ok(if ok { Outcome::Done } else { Outcome::Failed })
 }
@@ -109,16 +114,17 @@ fn check_data(pipeline: &Pipeline, data: &Path) -> Vec<Finding> {
     }
 }
 
-fn print_findings(findings: &[Finding], fit: Option<&Pipeline>) -> anyhow::Result<()> {
-    use std::io::Write as _;
-
-    let mut stdout = std::io::stdout().lock();
+fn write_findings(
+    findings: &[Finding],
+    fit: Option<&Pipeline>,
+    output: &mut dyn Write,
+) -> anyhow::Result<()> {
     for finding in findings {
-        writeln!(stdout, "{finding}")?;
+        writeln!(output, "{finding}")?;
     }
     if let Some(pipeline) = fit {
         writeln!(
-            stdout,
+            output,
             "pipeline {} is fit to run: {} sources, {} computations, {} sinks",
             pipeline.name,
             pipeline.sources.len(),

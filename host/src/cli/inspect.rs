@@ -4,7 +4,6 @@
 //! A component that can't run is shown as far as it is understood, with the reason; only bytes that
 //! are not a component are an error.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -12,6 +11,7 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 
 use crate::cli::OutputFormat;
+use crate::cli::printing::print_line;
 use crate::controller::admission::read_component;
 use crate::guest::policy::{self, Determinism, JudgedImport, Verdict};
 use crate::guest::{
@@ -49,8 +49,7 @@ pub fn inspect(arguments: &InspectArguments, output: OutputFormat) -> anyhow::Re
         OutputFormat::Text => inspection.to_text(),
         OutputFormat::Json => serde_json::to_string_pretty(&inspection)?,
     };
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{}", text.trim_end()).context("failed to write to standard output")
+    print_line(text.trim_end())
 }
 
 /// Everything that is known of a component.

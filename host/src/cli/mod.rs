@@ -11,6 +11,7 @@ pub mod graph;
 pub mod inspect;
 pub mod job_notes;
 pub mod moves;
+pub(crate) mod printing;
 pub mod progress;
 pub mod queue;
 pub mod run;
@@ -97,6 +98,14 @@ impl Outcome {
     }
 }
 
+/// How a command ends that was called wrongly, as for what the parser of arguments finds.
+const USAGE_EXIT_CODE: u8 = 2;
+
+/// Arguments that can't be meant so, for a reason that the parser of arguments can't know.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);
+
 /// Opens the storage of a data directory.
 pub type OpenStorage = dyn Fn(&Path) -> Result<Arc<dyn Storage>, StorageError>;
 
@@ -127,7 +136,6 @@ pub fn main(open_storage: &OpenStorage) -> ExitCode {
     };
     match outcome {
         Ok(outcome) => outcome.exit_code(),
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             logs.print_line(&format!("error: {error:#}"));
             if is_full_disk(&error) {
@@ -136,7 +144,10 @@ pub fn main(open_storage: &OpenStorage) -> ExitCode {
                 );
                 return ExitCode::from(u8::try_from(EXIT_AFTER_FAILED_SYNC).unwrap_or(1));
             }
-            ExitCode::FAILURE
+            match error.is::<UsageError>() {
+                true => ExitCode::from(USAGE_EXIT_CODE),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -149,25 +160,6 @@ fn is_full_disk(error: &anyhow::Error) -> bool {
         let error = cause.downcast_ref::<std::io::Error>();
         error.is_some_and(|error| matches!(error.kind(), StorageFull | QuotaExceeded))
     })
-}
-
-/// Whoever read our output has had enough: that is no failure.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
-    })
-}
-
-/// Prints a JSON document to stdout.
-pub(crate) fn print_json(document: &impl serde::Serialize) -> anyhow::Result<()> {
-    use std::io::Write as _;
-
-    let mut stdout = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut stdout, document)?;
-    writeln!(stdout)?;
-    Ok(())
 }
 
 #[cfg(test)]

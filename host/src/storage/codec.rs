@@ -247,7 +247,7 @@ fn check_states(states: &[StateChanges]) -> Result<(), Finding> {
                 "the state name {state:?} is empty or holds a zero byte"
             ));
         }
-        let fit = keys::KEY_BYTES_MAX.saturating_sub(10 + state.len());
+        let fit = keys::state_key_bytes_max(state);
         if let Some(key) = keys.iter().find(|key| key.len() > fit) {
             return Err(format!(
                 "a key of state {state} is {} bytes long, at most {fit} fit; use a hash of it as \

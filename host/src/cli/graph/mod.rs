@@ -8,15 +8,14 @@ mod picture;
 mod svg;
 mod text;
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::cli::graph::document::GraphDocument;
-use crate::cli::{Outcome, OutputFormat, print_json};
+use crate::cli::printing::{print, print_json};
+use crate::cli::{Outcome, OutputFormat};
 use crate::config;
 use crate::telemetry::LogOutput;
 use crate::types::finding::Finding;
@@ -81,10 +80,7 @@ pub fn graph(
     }
     if let Some(graph) = graph {
         let drawn = drawn(&graph, arguments.format.unwrap_or_default());
-        let mut stdout = std::io::stdout().lock();
-        stdout
-            .write_all(drawn.as_bytes())
-            .context("failed to write to standard output")?;
+        print(|output| Ok(output.write_all(drawn.as_bytes())?))?;
     }
     Ok(outcome)
 }

@@ -1,7 +1,7 @@
 //! `tidelock queue list`: the queues of a data directory, from where to where they have rows, how long those are
 //! kept, and how far their readers are.
 
-use std::io::Write as _;
+use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
@@ -9,8 +9,9 @@ use comfy_table::{Table, presets};
 use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 
+use crate::cli::OutputFormat;
+use crate::cli::printing::{print, print_json};
 use crate::cli::queue::QueueContext;
-use crate::cli::{OutputFormat, print_json};
 use crate::config::units;
 use crate::controller::queues::registry::{QueueRow, all_queues, find_queue};
 use crate::controller::queues::users::{readings_of, users_of};
@@ -88,7 +89,7 @@ pub(super) fn list(context: &QueueContext<'_>, arguments: &ListArguments) -> any
     }
     match context.output {
         OutputFormat::Json => print_json(&documents),
-        OutputFormat::Text => print_text(&documents),
+        OutputFormat::Text => print(|output| write_text(&documents, output)),
     }
 }
 
@@ -140,13 +141,12 @@ fn describe(
     })
 }
 
-fn print_text(queues: &[QueueDocument]) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
+fn write_text(queues: &[QueueDocument], output: &mut dyn Write) -> anyhow::Result<()> {
     for queue in queues {
         let retention = shown_retention(&queue.retention);
         let created = &queue.created_at;
         writeln!(
-            stdout,
+            output,
             "queue {}, kept {retention}, made {created}",
             queue.queue
         )?;
@@ -163,7 +163,7 @@ fn print_text(queues: &[QueueDocument]) -> anyhow::Result<()> {
             ]);
         }
         for line in table.lines() {
-            writeln!(stdout, "  {}", line.trim_end())?;
+            writeln!(output, "  {}", line.trim_end())?;
         }
         for reader in &queue.readers {
             let ReaderDocument {
@@ -174,12 +174,12 @@ fn print_text(queues: &[QueueDocument]) -> anyhow::Result<()> {
             } = reader;
             let lag = HumanCount(*lag);
             writeln!(
-                stdout,
+                output,
                 "  read by source {source} of pipeline {pipeline}, {lag} rows behind"
             )?;
         }
         for writer in &queue.writers {
-            writeln!(stdout, "  written by {writer}")?;
+            writeln!(output, "  written by {writer}")?;
         }
     }
     Ok(())

@@ -17,8 +17,9 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use crate::cli::printing::print_json;
 use crate::cli::run::DATA_DIRECTORY_NAME;
-use crate::cli::{OpenStorage, Outcome, OutputFormat, print_json};
+use crate::cli::{OpenStorage, Outcome, OutputFormat};
 use crate::clock::{Clock, SystemClock};
 use crate::config::fields::{NAME_FORM, is_name};
 use crate::config::queues::{QUEUE_PARTITIONS_MAX, RETENTION_BYTES, RETENTION_TIMES};

@@ -11,9 +11,10 @@ use clap::Args;
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use serde::Serialize;
 
+use crate::cli::OutputFormat;
+use crate::cli::printing::print_json;
 use crate::cli::queue::QueueContext;
 use crate::cli::queue::records::{LineOptions, LineRow, PushFormat, parse_line, read_line};
-use crate::cli::{OutputFormat, print_json};
 use crate::controller::queues::intake::{
     Intake, IntakeCounts, IntakeLimits, IntakeRow, PRODUCER_BYTES_MAX, ProducerNumber,
 };

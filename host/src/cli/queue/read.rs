@@ -1,13 +1,14 @@
 //! `tidelock queue read`: rows of a queue, as text or as JSON lines.
 
-use std::io::{self, BufWriter, Write};
+use std::io::Write;
 
 use clap::Args;
 use serde::{Serialize, Serializer};
 
 use crate::cli::OutputFormat;
+use crate::cli::printing::print;
 use crate::cli::queue::{QueueContext, partitions_named};
-use crate::controller::queues::registry::find_queue;
+use crate::controller::queues::registry::{QueueRow, find_queue};
 use crate::storage::queue_rows::{QueueLimit, read_bounds, read_queue};
 use crate::types::moment::Moment;
 use crate::types::queue::QueueRows;
@@ -80,8 +81,18 @@ pub(super) fn read(context: &QueueContext<'_>, arguments: &ReadArguments) -> any
             places.len()
         );
     }
+    print(|output| write(context, arguments, &row, places, output))
+}
+
+fn write(
+    context: &QueueContext<'_>,
+    arguments: &ReadArguments,
+    row: &QueueRow,
+    places: Vec<u32>,
+    output: &mut dyn Write,
+) -> anyhow::Result<()> {
     let mut printer = Printer {
-        output: BufWriter::new(io::stdout().lock()),
+        output,
         format: context.output,
         left: arguments.limit.unwrap_or(u64::MAX),
     };
@@ -100,17 +111,17 @@ pub(super) fn read(context: &QueueContext<'_>, arguments: &ReadArguments) -> any
             }
         }
     }
-    Ok(printer.output.flush()?)
+    Ok(())
 }
 
-struct Printer<W: Write> {
-    output: W,
+struct Printer<'o> {
+    output: &'o mut dyn Write,
     format: OutputFormat,
     /// How many rows may still be printed.
     left: u64,
 }
 
-impl<W: Write> Printer<W> {
+impl Printer<'_> {
     fn print(&mut self, partition: u32, first: u64, rows: &QueueRows) -> anyhow::Result<()> {
         for (offset, row) in (first..).zip(0..rows.len()) {
             if self.left == 0 {
@@ -130,7 +141,7 @@ impl<W: Write> Printer<W> {
                         write_time: Moment(rows.write_time).to_string(),
                         payload: Bytes(payload),
                     };
-                    serde_json::to_writer(&mut self.output, &document)?;
+                    self.output.write_all(&serde_json::to_vec(&document)?)?;
                 }
             }
             self.output.write_all(b"\n")?;

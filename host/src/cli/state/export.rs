@@ -10,6 +10,7 @@ use indicatif::HumanCount;
 
 use crate::cli::Outcome;
 use crate::cli::data::DataArguments;
+use crate::cli::printing::print;
 use crate::cli::state::rows::MergedRows;
 use crate::cli::state::shown::json_line;
 use crate::cli::state::{Selected, StateName, open, unfinished};
@@ -53,14 +54,16 @@ pub(super) fn export(arguments: &ExportArguments, logs: &LogOutput) -> anyhow::R
     let selected = Selected::find(&storage, &arguments.name)?;
     let count = match &arguments.to {
         None => {
-            write(
-                &storage,
-                &selected,
-                arguments,
-                std::io::stdout().lock(),
-                logs,
-            )?
-            .0
+            let mut count = None;
+            print(|output| {
+                count = Some(write(&storage, &selected, arguments, output, logs)?.0);
+                Ok(())
+            })?;
+            match count {
+                Some(count) => count,
+                // Whoever reads has had enough.
+                None => return Ok(Outcome::Done),
+            }
         }
         Some(path) => {
             let unfinished = unfinished(path)?;

@@ -1,14 +1,14 @@
 //! `tidelock state get`.
 
-use std::io::Write as _;
-
 use clap::Args;
 
 use crate::cli::data::DataArguments;
+use crate::cli::printing::print_line;
 use crate::cli::state::rows::StateRow;
 use crate::cli::state::shown::{KeyFormat, json_line, text_of};
 use crate::cli::state::{Selected, StateName, open};
 use crate::cli::{Outcome, OutputFormat};
+use crate::storage::keys::state_key_bytes_max;
 use crate::storage::{Storage, StorageError, rows};
 use crate::telemetry::LogOutput;
 use crate::types::moment::Moment;
@@ -62,11 +62,10 @@ pub(super) fn get(
         ));
         return Ok(Outcome::Failed);
     }
-    let mut stdout = std::io::stdout().lock();
-    match output {
-        OutputFormat::Json => writeln!(stdout, "{}", json_line(&selected.format, &row))?,
-        OutputFormat::Text => writeln!(stdout, "{}", text_of(&row.stored.value))?,
-    }
+    print_line(&match output {
+        OutputFormat::Json => json_line(&selected.format, &row),
+        OutputFormat::Text => text_of(&row.stored.value),
+    })?;
     Ok(Outcome::Done)
 }
 
@@ -76,6 +75,9 @@ fn find(
     selected: &Selected,
     key: &[u8],
 ) -> Result<Option<StateRow>, StorageError> {
+    if key.len() > state_key_bytes_max(&selected.state) {
+        return Ok(None);
+    }
     let place = selected.computation.partition_of(key);
     let may_have = |partition: &&super::SelectedPartition| {
         Some(partition.id) == place || partition.is_retiring

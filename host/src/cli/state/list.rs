@@ -6,8 +6,9 @@ use indicatif::HumanCount;
 use serde::Serialize;
 
 use crate::cli::data::DataArguments;
+use crate::cli::printing::{print_json, print_line};
 use crate::cli::state::open;
-use crate::cli::{Outcome, OutputFormat, print_json};
+use crate::cli::{Outcome, OutputFormat};
 use crate::controller::inventory::{Inventory, KnownTransform};
 use crate::storage::{Storage, StorageError, rows};
 use crate::telemetry::LogOutput;
@@ -102,7 +103,7 @@ pub(super) fn list(
     }
     match output {
         OutputFormat::Json => print_json(&document)?,
-        OutputFormat::Text => print(&document, arguments.count)?,
+        OutputFormat::Text => print_line(&text_of(&document, arguments.count))?,
     }
     Ok(Outcome::Done)
 }
@@ -167,9 +168,7 @@ fn count(
     Ok(count)
 }
 
-fn print(document: &ListDocument, counts: bool) -> std::io::Result<()> {
-    use std::io::Write as _;
-
+fn text_of(document: &ListDocument, counts: bool) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let mut heading = vec!["PIPELINE", "COMPUTATION", "STATE", "VERSION", "FORMAT"];
@@ -185,11 +184,8 @@ fn print(document: &ListDocument, counts: bool) -> std::io::Result<()> {
             }
         }
     }
-    let mut stdout = std::io::stdout().lock();
-    for line in table.lines() {
-        writeln!(stdout, "{}", line.trim())?;
-    }
-    Ok(())
+    let lines: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
+    lines.join("\n")
 }
 
 /// A row for each state, or one that says that there is none.

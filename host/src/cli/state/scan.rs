@@ -1,14 +1,14 @@
 //! `tidelock state scan`.
 
-use std::io::Write as _;
-
 use clap::Args;
 
 use crate::cli::data::DataArguments;
+use crate::cli::printing::print;
 use crate::cli::state::rows::MergedRows;
 use crate::cli::state::shown::{KeyFormat, json_line, text_of};
 use crate::cli::state::{Selected, StateName, open};
-use crate::cli::{Outcome, OutputFormat};
+use crate::cli::{Outcome, OutputFormat, UsageError};
+use crate::storage::keys::state_key_bytes_max;
 use crate::telemetry::LogOutput;
 
 /// Arguments of `tidelock state scan`.
@@ -58,38 +58,49 @@ pub(super) fn scan(
         return Ok(Outcome::Conflict);
     };
     let selected = Selected::find(&storage, &arguments.name)?;
+    let bytes_max = state_key_bytes_max(&selected.state);
+    for (option, key) in [("--prefix", &prefix), ("--from", &from)] {
+        if key.len() > bytes_max {
+            let finding = format!(
+                "{option} has {} bytes, and no key has more than {bytes_max}; shorten it",
+                key.len()
+            );
+            return Err(UsageError(finding).into());
+        }
+    }
     let mut rows = MergedRows::new(&storage, &selected, &prefix, &from)?
         .filter(|row| arguments.absent || row.as_ref().map_or(true, |row| !row.is_absent));
-    let mut stdout = std::io::BufWriter::new(std::io::stdout().lock());
-    if output == OutputFormat::Json {
-        write!(stdout, "{{\"rows\":[")?;
-    }
     let mut count = 0;
     let mut is_more = false;
-    for row in &mut rows {
-        let row = row?;
-        if count == arguments.limit {
-            is_more = true;
-            break;
+    print(|printed| {
+        if output == OutputFormat::Json {
+            write!(printed, "{{\"rows\":[")?;
         }
-        match output {
-            OutputFormat::Text => writeln!(
-                stdout,
-                "{}\t{}",
-                text_of(&row.key),
-                text_of(&row.stored.value)
-            )?,
-            OutputFormat::Json => {
-                let comma = if count > 0 { "," } else { "" };
-                write!(stdout, "{comma}\n  {}", json_line(&selected.format, &row))?;
+        for row in &mut rows {
+            let row = row?;
+            if count == arguments.limit {
+                is_more = true;
+                break;
             }
+            match output {
+                OutputFormat::Text => writeln!(
+                    printed,
+                    "{}\t{}",
+                    text_of(&row.key),
+                    text_of(&row.stored.value)
+                )?,
+                OutputFormat::Json => {
+                    let comma = if count > 0 { "," } else { "" };
+                    write!(printed, "{comma}\n  {}", json_line(&selected.format, &row))?;
+                }
+            }
+            count += 1;
         }
-        count += 1;
-    }
-    if output == OutputFormat::Json {
-        writeln!(stdout, "\n],\"more\":{is_more}}}")?;
-    }
-    stdout.flush()?;
+        if output == OutputFormat::Json {
+            writeln!(printed, "\n],\"more\":{is_more}}}")?;
+        }
+        Ok(())
+    })?;
     if is_more {
         logs.print_line(&format!(
             "there are more than {count} keys; --limit shows more of them, --from goes on"

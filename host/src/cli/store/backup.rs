@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::control::{self, Answered, Request};
 use crate::cli::data::{DataArguments, Opened, open_embedded, tell_damage};
+use crate::cli::printing::{print_json, print_line};
 use crate::cli::task_view::TaskView;
-use crate::cli::{Outcome, OutputFormat, print_json};
+use crate::cli::{Outcome, OutputFormat};
 use crate::clock::{Clock, SystemClock};
 use crate::storage::Storage;
 use crate::storage::backup::writer::write_backup;
@@ -107,7 +108,7 @@ pub fn backup(
     ));
     match output {
         OutputFormat::Json => print_json(&report)?,
-        OutputFormat::Text => println!("{}", report.backup.display()),
+        OutputFormat::Text => print_line(&report.backup.display().to_string())?,
     }
     Ok(outcome)
 }

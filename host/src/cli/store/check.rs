@@ -1,5 +1,6 @@
 //! `tidelock store check`: every stored row, and the files of sinks, looked at.
 
+use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
@@ -8,9 +9,10 @@ use indicatif::HumanCount;
 use serde::Serialize;
 
 use crate::cli::data::{DataArguments, Opened, open_embedded};
+use crate::cli::printing::{print, print_json};
 use crate::cli::store::restore::SinkFileReport;
 use crate::cli::task_view::TaskView;
-use crate::cli::{Outcome, OutputFormat, print_json};
+use crate::cli::{Outcome, OutputFormat};
 use crate::controller::inventory::Inventory;
 use crate::storage::check::{StoreCheck, StoreFinding, check_store};
 use crate::storage::kinds::KindSize;
@@ -100,7 +102,7 @@ pub fn check(
     };
     match output {
         OutputFormat::Json => print_json(&report)?,
-        OutputFormat::Text => report.print()?,
+        OutputFormat::Text => print(|output| report.write(output))?,
     }
     Ok(match report.ok {
         true => Outcome::Done,
@@ -130,37 +132,35 @@ impl CheckReport {
         }
     }
 
-    fn print(&self) -> std::io::Result<()> {
-        use std::io::Write as _;
-
-        let mut stdout = std::io::stdout().lock();
+    fn write(&self, output: &mut dyn Write) -> anyhow::Result<()> {
         for OwnedFinding { finding, owner } in &self.findings {
             let text = &finding.finding;
             match (finding.partition, owner) {
                 (Some(partition), Some(owner)) => {
-                    writeln!(stdout, "partition {partition} ({owner}): {text}")?;
+                    writeln!(output, "partition {partition} ({owner}): {text}")?;
                 }
-                (Some(partition), None) => writeln!(stdout, "partition {partition}: {text}")?,
-                (None, _) => writeln!(stdout, "{text}")?,
+                (Some(partition), None) => writeln!(output, "partition {partition}: {text}")?,
+                (None, _) => writeln!(output, "{text}")?,
             }
         }
         if self.more_findings > 0 {
-            writeln!(stdout, "and {} findings more", self.more_findings)?;
+            writeln!(output, "and {} findings more", self.more_findings)?;
         }
         for note in &self.notes {
-            writeln!(stdout, "note: {note}")?;
+            writeln!(output, "note: {note}")?;
         }
         let (data, rows) = (self.data.display(), HumanCount(self.rows));
         match self.ok {
             true => writeln!(
-                stdout,
+                output,
                 "{data} is whole: {rows} rows, {} sink files",
                 self.sink_files.len()
-            ),
+            )?,
             false => writeln!(
-                stdout,
+                output,
                 "{data} is not whole: restore it from a backup where partitions are damaged, put files of sinks right"
-            ),
+            )?,
         }
+        Ok(())
     }
 }

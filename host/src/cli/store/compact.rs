@@ -10,8 +10,9 @@ use indicatif::HumanBytes;
 use serde::Serialize;
 
 use crate::cli::data::{DataArguments, Opened, open_embedded, tell_damage};
+use crate::cli::printing::{print_json, print_line};
 use crate::cli::task_view::TaskView;
-use crate::cli::{Outcome, OutputFormat, print_json};
+use crate::cli::{Outcome, OutputFormat};
 use crate::storage::{Storage as _, StorageError, StoreSize};
 use crate::telemetry::LogOutput;
 
@@ -93,13 +94,13 @@ pub fn compact(
     };
     match output {
         OutputFormat::Json => print_json(&report)?,
-        OutputFormat::Text => println!(
+        OutputFormat::Text => print_line(&format!(
             "{}: {} before, {} now, in {:.1} s",
             report.data.display(),
             HumanBytes(before),
             HumanBytes(after),
             elapsed.as_secs_f64()
-        ),
+        ))?,
     }
     Ok(outcome)
 }

@@ -7,8 +7,9 @@ use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 
 use crate::cli::data::DataArguments;
+use crate::cli::printing::{print_json, print_line};
 use crate::cli::task_view::TaskView;
-use crate::cli::{Outcome, OutputFormat, print_json};
+use crate::cli::{Outcome, OutputFormat};
 use crate::storage::StorageError;
 use crate::storage::backup::{BackupContents, BackupHeader};
 use crate::storage::embedded::restore::{self, RestoreError};
@@ -132,7 +133,7 @@ pub fn restore(
     ));
     match output {
         OutputFormat::Json => print_json(&report)?,
-        OutputFormat::Text => println!("{}", report.data.display()),
+        OutputFormat::Text => print_line(&report.data.display().to_string())?,
     }
     for file in &report.sink_files {
         if file.cut_bytes > 0 {

@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::control::{self, Answered, Request};
 use crate::cli::data::{DataArguments, Opened, open_embedded};
+use crate::cli::printing::{print_json, print_line};
 use crate::cli::task_view::TaskView;
-use crate::cli::{Outcome, OutputFormat, print_json};
+use crate::cli::{Outcome, OutputFormat};
 use crate::storage::kinds::{KindSize, count_rows};
 use crate::storage::{Storage, StorageError, StoreSize};
 use crate::telemetry::LogOutput;
@@ -81,10 +82,7 @@ pub fn size(
     view.finish();
     match output {
         OutputFormat::Json => print_json(&SizeDocument { data, size })?,
-        OutputFormat::Text => {
-            println!("{}", data.display());
-            println!("{}", text(&size));
-        }
+        OutputFormat::Text => print_line(&format!("{}\n{}", data.display(), text(&size)))?,
     }
     Ok(Outcome::Done)
 }

@@ -14,7 +14,7 @@ use crate::types::batch::Timestamp;
 use crate::types::epoch::{EpochCommit, EpochRecord, StateChanges};
 use crate::types::format_version::unknown_version;
 use crate::types::ids::{EpochId, PartitionId};
-use crate::types::key::{key_hash, partition_of};
+use crate::types::key::{MESSAGE_KEY_BYTES_MAX, key_hash, partition_of};
 use crate::types::lease::Lease;
 use crate::types::queue::{QueueAppend, QueueRows};
 
@@ -123,6 +123,14 @@ pub enum IntakeError {
         /// How many.
         rows: u64,
     },
+    /// A row's key is too long.
+    #[error(
+        "a key of {size_bytes} bytes, allowed are {MESSAGE_KEY_BYTES_MAX}; use a hash of it as the key"
+    )]
+    KeyTooLong {
+        /// Its bytes.
+        size_bytes: usize,
+    },
     /// The store failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -190,8 +198,13 @@ impl<'a> Intake<'a> {
     ///
     /// # Errors
     ///
-    /// When an earlier commit failed or its answer is lost.
+    /// When the row's key is longer than [`MESSAGE_KEY_BYTES_MAX`]; when an earlier commit failed or its answer is
+    /// lost.
     pub fn push(&mut self, row: IntakeRow<'_>, now: Timestamp) -> Result<(), IntakeError> {
+        let size_bytes = row.key.len();
+        if size_bytes > MESSAGE_KEY_BYTES_MAX {
+            return Err(IntakeError::KeyTooLong { size_bytes });
+        }
         if let Some(number) = row.number
             && !self.move_on(number)?
         {

@@ -229,6 +229,17 @@ fn chain_failed(
 ) -> JobError {
     match error {
         ChainError::Storage(error) => JobError::Storage(error),
+        ChainError::KeyTooLong {
+            computation,
+            item,
+            size_bytes,
+        } => JobError::KeyTooLong {
+            computation,
+            partition,
+            epoch,
+            location: locate(&(item..item + 1)),
+            size_bytes,
+        },
         ChainError::TooMuch {
             computation,
             size_bytes,
