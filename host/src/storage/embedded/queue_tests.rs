@@ -377,3 +377,43 @@ fn epochs_for_a_queue_with_damaged_bounds_stop_their_partitions_alone() {
     let outcome = storage.commit_epoch(lease, commit_of(lease, 1)).unwrap();
     assert!(matches!(outcome, CommitOutcome::Committed(_)));
 }
+
+/// The tests that end the process keep what was written and not synced; this one does not count on it.
+#[test]
+fn trims_and_removals_are_synced_when_they_are_answered_and_finishes_before_the_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let probe = Arc::new(Probe::default());
+    let storage = EmbeddedStorage::open(&dir.path().join("data"), lagging(&probe)).unwrap();
+    let has_unsynced = || storage.shared.bulk.has_unsynced();
+    append(&storage, 1, "a");
+    append(&storage, 1, "b");
+    storage.shared.bulk.write([]).unwrap();
+    assert!(has_unsynced(), "it is seen");
+    storage.trim_queue(QUEUE, 1).unwrap();
+    assert!(!has_unsynced());
+    storage.shared.bulk.write([]).unwrap();
+    storage.remove_queue(QUEUE).unwrap();
+    assert!(!has_unsynced());
+    let part = storage
+        .open_sink_file(&dir.path().join("rows.part"))
+        .unwrap();
+    let shared = Arc::downgrade(&storage.shared);
+    let unsynced = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&unsynced);
+    probe.act(move |point| {
+        if point == "finish: rename the file" {
+            let shared = shared.upgrade().unwrap();
+            seen.lock().unwrap().push(shared.bulk.has_unsynced());
+        }
+        Ok(())
+    });
+    let lease = grant(&storage, 2);
+    let mut commit = commit_of(lease, 1);
+    let bytes = b"row\n".to_vec();
+    commit.appends.push(SinkAppend { file: part, bytes });
+    commit.finished_files.push(part);
+    storage.commit_epoch(lease, commit).unwrap();
+    storage.settle().unwrap();
+    assert_eq!(*unsynced.lock().unwrap(), [false]);
+    assert!(dir.path().join("rows").exists());
+}
