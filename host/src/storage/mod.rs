@@ -219,6 +219,16 @@ pub trait Storage: Send + Sync {
     /// [`StorageError::SinkFileInUse`] when another process writes to it.
     fn open_sink_file(&self, path: &Path) -> Result<SinkFileId, StorageError>;
 
+    /// Whether a file at `path` may be begun or gone on with as far as its series is concerned: the files of one
+    /// folder whose names differ only in their number, of 8 digits or more behind a dash. Opening it asks as well.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::SinkFile`] with the first one of the series that is finished and can't get its final name.
+    fn check_file_series(&self, _path: &Path) -> Result<(), StorageError> {
+        Ok(())
+    }
+
     /// Lets the rows of a queue's partition below offset `before` go, or all of them when it is beyond the end.
     /// Durable when it returns; trimming to where it starts already changes nothing.
     ///

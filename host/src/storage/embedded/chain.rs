@@ -19,6 +19,8 @@ pub(super) struct Link {
     pub(super) head: Head,
     /// File, offset and end of each append.
     pub(super) appends: Vec<(SinkFileId, u64, u64)>,
+    /// Files that get no more rows.
+    pub(super) finished: Vec<SinkFileId>,
     /// The rows that it brings to queues.
     pub(super) queues: Vec<QueueSpan>,
 }
@@ -75,6 +77,7 @@ pub(super) fn follow_chain(
         chain.push(Link {
             head: at,
             appends,
+            finished: commit.finished_files.clone(),
             queues: entry.head.queues,
         });
         at = entry.head.predecessor;

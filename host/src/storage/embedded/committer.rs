@@ -386,6 +386,9 @@ impl Committer {
             finished.for_each(|file| self.shared.sink_files().set_finished(*file));
             finish_files(&self.shared)?;
         }
+        for file in self.pending.iter().flat_map(|decided| &decided.finished) {
+            self.shared.sink_files().check_finishable(*file)?;
+        }
         apply(&self.shared, &mut self.pending)?;
         if finishes {
             pass(&self.shared.faults, "finish: sync the rows")?;

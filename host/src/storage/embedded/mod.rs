@@ -23,6 +23,7 @@ mod faults;
 mod finishing;
 mod format;
 mod journal;
+mod later_files;
 mod lock;
 mod mark;
 mod overlay;
@@ -48,6 +49,8 @@ mod crash_files;
 mod crash_queues;
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod finishing_tests;
 #[cfg(test)]
 mod queue_tests;
 #[cfg(test)]
@@ -79,6 +82,7 @@ use committer::Committer;
 use decisions::Decisions;
 use faults::pass;
 pub use faults::{FaultPoints, NoFaults};
+pub use later_files::LaterFiles;
 use lock::DirectoryLock;
 use overlay::Overlay;
 use queue::{Queue, QueueTrim, Submitted, TrimmedRows, Work};
@@ -683,6 +687,10 @@ impl Storage for EmbeddedStorage {
         })?;
         files.insert(id, path, handle);
         Ok(id)
+    }
+
+    fn check_file_series(&self, path: &Path) -> Result<(), StorageError> {
+        self.shared.sink_files().check_series(path)
     }
 
     fn trim_queues(&self, trims: &[(PartitionId, u64)]) -> Result<(), StorageError> {

@@ -18,7 +18,7 @@ use crate::storage::embedded::bulk::{RowChange, prefix_range};
 use crate::storage::embedded::chain::{Chains, follow_chain, read_entry, withhold};
 use crate::storage::embedded::decisions::read_head;
 use crate::storage::embedded::faults::pass;
-use crate::storage::embedded::finishing::{finish_files, remove_stray_lengths};
+use crate::storage::embedded::finishing::{finish_files_left, remove_stray_lengths};
 use crate::storage::embedded::mark::Mark;
 use crate::storage::embedded::queue_partitions::DecidedChunks;
 use crate::storage::embedded::run::Run;
@@ -76,7 +76,7 @@ pub(super) fn recover(shared: &Shared) -> Result<(), StorageError> {
     }
     shared.set_damaged(damaged);
     // Their catalog rows go, which the mark has to be right for.
-    finish_files(shared)?;
+    finish_files_left(shared)?;
     remove_stray_lengths(shared)
 }
 
@@ -192,6 +192,16 @@ fn set_aside_unwritable(
                     (link.appends.iter())
                         .map(|(file, offset, end)| (*file, *offset, *end, *partition, link.head)),
                 );
+                // Nobody asks for a finished file again, so it has to be whole as well.
+                let files = shared.sink_files();
+                appends.extend(
+                    (link.finished.iter())
+                        .filter(|file| files.may_finish(**file))
+                        .map(|file| {
+                            let start = files.decided_len(*file);
+                            (*file, start, start, *partition, link.head)
+                        }),
+                );
             }
         }
         appends.sort_by_key(|(file, offset, ..)| (*file, *offset));
@@ -278,8 +288,11 @@ fn set_aside(
     withheld: &mut Withheld,
 ) {
     let waiting = chains.remove(&partition).unwrap_or_default();
-    for (file, ..) in waiting.iter().flat_map(|link| &link.appends) {
-        shared.sink_files().block(*file);
+    for link in &waiting {
+        let written = link.appends.iter().map(|(file, ..)| file);
+        for file in written.chain(&link.finished) {
+            shared.sink_files().block(*file);
+        }
     }
     withhold(withheld, partition, &waiting);
 }
