@@ -18,7 +18,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use crate::cli::run::DATA_DIRECTORY_NAME;
-use crate::cli::{OpenStorage, Outcome, OutputFormat, print_json};
+use crate::cli::{OpenStorage, Outcome, OutputFormat, UsageError, print_json};
 use crate::clock::{Clock, SystemClock};
 use crate::config::fields::{NAME_FORM, is_name};
 use crate::config::queues::{QUEUE_PARTITIONS_MAX, RETENTION_BYTES, RETENTION_TIMES};
@@ -255,11 +255,7 @@ impl QueueContext<'_> {
         let row = find_queue(&*self.storage, &arguments.queue)?;
         let places = partitions_named(&arguments.queue, &row, arguments.partition)?;
         if arguments.before.is_some() && places.len() > 1 {
-            anyhow::bail!(
-                "queue {} has {} partitions, each with offsets of its own; name one with --partition",
-                arguments.queue,
-                places.len()
-            );
+            return Err(several_partitions(&arguments.queue, places.len()).into());
         }
         let mut trimmed = 0;
         for index in places {
@@ -305,6 +301,13 @@ fn partitions_named(queue: &str, row: &QueueRow, index: Option<u32>) -> anyhow::
             count - 1
         ),
     }
+}
+
+/// That an offset was named without the partition that it is in.
+fn several_partitions(queue: &str, count: usize) -> UsageError {
+    UsageError(format!(
+        "queue {queue} has {count} partitions, each with offsets of its own; name one with --partition"
+    ))
 }
 
 fn parse_name(text: &str) -> Result<String, String> {
