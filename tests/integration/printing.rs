@@ -77,3 +77,24 @@ fn a_full_stdout_is_a_failure_that_is_told() {
         assert!(told, "{arguments:?}: {ended:?}");
     }
 }
+
+#[test]
+fn a_store_that_panics_while_it_is_opened_is_an_error_without_the_text_of_the_panic() {
+    let folder = with_a_store();
+    std::fs::remove_file(folder.path(".tidelock/decisions/db")).expect("the catalog is there");
+    let refused = folder.run(["store", "check"]).expect_code(1);
+    let told = refused.stderr_text();
+    assert!(told.contains("it panicked: "), "{told}");
+    assert!(!told.contains("thread 'main'"), "{told}");
+}
+
+#[test]
+fn a_backup_into_the_data_directory_is_refused() {
+    let folder = with_a_store();
+    for inside in [".tidelock/saved", ".tidelock/bulk/../saved"] {
+        let refused = folder.run(["store", "backup", inside]).expect_code(1);
+        let told = refused.stderr_text();
+        assert!(told.contains("lies in the data directory"), "{told}");
+    }
+    assert!(!folder.path(".tidelock/saved").exists());
+}

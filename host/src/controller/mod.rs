@@ -15,6 +15,7 @@
 //! - [`placement`]: the plans of the jobs, each under a lease.
 
 pub mod admission;
+pub mod catalog_check;
 pub mod change;
 #[cfg(test)]
 mod golden_tests;

@@ -14,7 +14,7 @@ use crate::types::ids::PartitionId;
 
 /// What follows the pipeline's name in the key of a row, before the source, a slash and the
 /// partition's name.
-const SOURCE_PARTITION: &str = "source-partition/";
+pub(super) const SOURCE_PARTITION: &str = "source-partition/";
 
 /// How many partitions that are not in its list any more are remembered of a source: four times what a
 /// list can have. The ones that left first are forgotten first, none before its messages are taken.

@@ -60,6 +60,7 @@ pub fn backup(
     logs: &LogOutput,
 ) -> anyhow::Result<Outcome> {
     let directory = arguments.data.existing()?;
+    refuse_within(&directory, &arguments.to)?;
     // Another process may have another current folder.
     let to = std::path::absolute(&arguments.to)
         .with_context(|| format!("{} is no name of a file", arguments.to.display()))?;
@@ -111,6 +112,23 @@ pub fn backup(
         OutputFormat::Text => print_line(&report.backup.display().to_string())?,
     }
     Ok(outcome)
+}
+
+/// Refuses a backup in the directory that it is one of: it would go with it.
+fn refuse_within(directory: &Path, to: &Path) -> anyhow::Result<()> {
+    let folder = match to.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    // A folder that is not there is told of when the file is made.
+    let is_within = (folder.canonicalize()).is_ok_and(|folder| folder.starts_with(directory));
+    anyhow::ensure!(
+        !is_within,
+        "{} lies in the data directory {}, and a backup must outlive it; name a file outside",
+        to.display(),
+        directory.display()
+    );
+    Ok(())
 }
 
 /// Writes a backup of an open store. Commits go on meanwhile.

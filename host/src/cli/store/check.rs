@@ -13,6 +13,7 @@ use crate::cli::printing::{print, print_json};
 use crate::cli::store::restore::SinkFileReport;
 use crate::cli::task_view::TaskView;
 use crate::cli::{Outcome, OutputFormat};
+use crate::controller::catalog_check::check_catalog;
 use crate::controller::inventory::Inventory;
 use crate::storage::check::{StoreCheck, StoreFinding, check_store};
 use crate::storage::kinds::KindSize;
@@ -70,17 +71,21 @@ pub fn check(
         }
     };
     let mut view = TaskView::start(logs, "check");
-    let (inventory, unreadable) = match Inventory::read(&storage) {
-        Ok(inventory) => (inventory, None),
-        Err(error) => (Inventory::default(), Some(error.to_string())),
-    };
+    let mut of_catalog = check_catalog(&storage)?;
+    let inventory = Inventory::read(&storage).unwrap_or_else(|error| {
+        let finding = error.to_string();
+        if !of_catalog.contains(&finding) {
+            of_catalog.push(finding);
+        }
+        Inventory::default()
+    });
     let snapshot = storage.snapshot()?;
     let mut found = check_store(&*snapshot, &inventory, &mut |rows, total| {
         view.show(rows, total, &|| format!("{} rows", HumanCount(rows)));
         ControlFlow::Continue(())
     });
     drop(snapshot);
-    if let Some(finding) = unreadable {
+    for finding in of_catalog {
         found.find(None, finding);
     }
     for (partition, damage) in storage.damaged() {

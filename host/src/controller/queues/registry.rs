@@ -132,6 +132,19 @@ pub fn all_queues(storage: &dyn Storage) -> Result<BTreeMap<String, QueueRow>, S
     Ok(queues)
 }
 
+/// Holds a row of a queue, or of one that was deleted, against its format.
+pub(in crate::controller) fn check_row(key: &[u8], value: &[u8]) -> Result<(), StorageError> {
+    let name = match key {
+        [_, 0, number @ ..] if number.len() == size_of::<u64>() => Some("that was deleted"),
+        key => keys::parse_queue(key),
+    };
+    let name = name.ok_or_else(|| StorageError::Undecodable {
+        what: format!("the row {} of the catalog", key.escape_ascii()),
+        finding: "its key names no queue".to_owned(),
+    })?;
+    QueueRow::decode(name, value).map(drop)
+}
+
 /// The queue of a name.
 ///
 /// # Errors

@@ -23,20 +23,20 @@ const FORMAT_VERSION: u8 = 1;
 const PIECE_BYTES_MAX: usize = CATALOG_VALUE_BYTES_MAX - 1;
 
 /// What follows the pipeline's name in the key of the pipeline's own row.
-const PIPELINE: &str = "pipeline";
+pub(in crate::controller) const PIPELINE: &str = "pipeline";
 /// What follows the pipeline's name in the key of a stream's row.
-const STREAM: &str = "stream/";
+pub(in crate::controller) const STREAM: &str = "stream/";
 /// What follows the pipeline's name in the key of a source's rows.
-const SOURCE: &str = "source/";
+pub(in crate::controller) const SOURCE: &str = "source/";
 /// What follows the pipeline's name in the key of a computation's rows.
-const COMPUTATION: &str = "computation/";
+pub(in crate::controller) const COMPUTATION: &str = "computation/";
 /// What follows the pipeline's name in the key of a state's row, before the computation, a slash and the
 /// state's name.
-const STATE: &str = "state/";
+pub(in crate::controller) const STATE: &str = "state/";
 /// What follows the pipeline's name in the key of the row of a transform's earlier layouts.
 pub(in crate::controller) const LAYOUTS: &str = "layouts/";
 /// What follows the pipeline's name in the key of a sink's rows.
-const SINK: &str = "sink/";
+pub(in crate::controller) const SINK: &str = "sink/";
 
 /// A pipeline's rows by key, without those of its sources' partitions and of earlier layouts.
 pub(in crate::controller) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;

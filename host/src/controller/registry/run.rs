@@ -13,11 +13,11 @@ use crate::types::ids::PartitionId;
 use crate::types::watermark::END_OF_TIME;
 
 /// What follows the pipeline's name in the key of the row of its run.
-const RUN: &str = "run";
+pub(in crate::controller) const RUN: &str = "run";
 
 /// The row of a pipeline's run: the one in progress, or the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct RunRow {
+pub(in crate::controller) struct RunRow {
     /// From 1.
     pub(super) number: u64,
     /// Whether every job came to its end.
@@ -26,7 +26,7 @@ pub(super) struct RunRow {
 
 impl RunRow {
     /// The pipeline's row; `None` where it never ran.
-    pub(super) fn read(
+    pub(in crate::controller) fn read(
         storage: &dyn Storage,
         pipeline: &str,
     ) -> Result<Option<RunRow>, StorageError> {

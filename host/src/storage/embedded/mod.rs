@@ -26,6 +26,7 @@ mod journal;
 mod later_files;
 mod lock;
 mod mark;
+mod opening;
 mod overlay;
 mod pair;
 mod positions;
@@ -59,7 +60,6 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::{IsTerminal as _, Write as _};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -84,6 +84,7 @@ use faults::pass;
 pub use faults::{FaultPoints, NoFaults};
 pub use later_files::LaterFiles;
 use lock::DirectoryLock;
+use opening::read_or_refuse;
 use overlay::Overlay;
 use queue::{Queue, QueueTrim, Submitted, TrimmedRows, Work};
 use run::Run;
@@ -381,37 +382,6 @@ impl Drop for EmbeddedStorage {
         if let Some(committer) = self.committer.take() {
             // A committer that panicked has stopped the storage already.
             let _ = committer.join();
-        }
-    }
-}
-
-/// Opens what lies in a directory, whatever it may be. The stores underneath assert some of what
-/// they read rather than answer; nothing that they have half opened is used after a panic, since it
-/// is dropped with it, so the panic becomes an error of the directory. (Where they panic again on
-/// the way out, `bulk.rs` looks first.)
-fn read_or_refuse<T>(
-    dir: &Path,
-    open: impl FnOnce() -> Result<T, StorageError>,
-) -> Result<T, StorageError> {
-    let unreadable = |store, action, source| StorageError::Unreadable {
-        path: dir.to_owned(),
-        store,
-        action,
-        source,
-    };
-    match catch_unwind(AssertUnwindSafe(open)) {
-        Ok(Err(StorageError::Backend {
-            store,
-            action,
-            source,
-        })) => Err(unreadable(store, action, source)),
-        Ok(opened) => opened,
-        Err(panic) => {
-            let message = (panic.downcast_ref::<String>().map(String::as_str))
-                .or_else(|| panic.downcast_ref::<&str>().copied())
-                .unwrap_or("it gave no reason");
-            let source = format!("it panicked: {message}").into();
-            Err(unreadable("a store", "open", source))
         }
     }
 }
