@@ -68,7 +68,7 @@ pub enum JobError {
         /// The sink.
         sink: String,
         /// The item whose message it refused, if it was one.
-        location: Option<ItemLocation>,
+        location: Option<Box<ItemLocation>>,
         /// Why.
         source: SinkError,
     },

@@ -225,7 +225,7 @@ impl Job {
     ) -> JobError {
         JobError::Sink {
             sink: self.sinks[place].name.clone(),
-            location,
+            location: location.map(Box::new),
             source: error,
         }
     }
