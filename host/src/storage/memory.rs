@@ -427,9 +427,12 @@ impl Storage for MemoryStorage {
 
     fn trim_queues(&self, trims: &[(PartitionId, u64)]) -> Result<(), StorageError> {
         let mut state = self.running()?;
-        (trims.iter()).fold(Ok(()), |done, (queue, before)| {
-            done.and(state.trim_queue(*queue, *before))
-        })
+        let mut done = Ok(());
+        for (queue, before) in trims {
+            // The others are trimmed whatever becomes of one.
+            done = done.and(state.trim_queue(*queue, *before));
+        }
+        done
     }
 
     fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError> {
