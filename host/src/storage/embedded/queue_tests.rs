@@ -335,9 +335,7 @@ fn a_queue_with_damaged_bounds_is_nobody_elses_loss_and_can_be_removed() {
     accepted.queue_appends.push(queue_append(other, 1, &["c"]));
     // Of one group.
     let tickets = storage.submit_epochs(vec![(leases[0], refused), (leases[1], accepted)]);
-    let [refused, accepted] = <[_; 2]>::try_from(tickets)
-        .unwrap()
-        .map(|ticket| ticket.wait());
+    let [refused, accepted] = <[_; 2]>::try_from(tickets).unwrap().map(CommitTicket::wait);
     let refusal = refused.unwrap_err();
     assert!(
         matches!(refusal, StorageError::Unstorable { .. }),
