@@ -15,6 +15,7 @@ use crate::storage::embedded::Shared;
 use crate::storage::embedded::bulk::{RowChange, prefix_range};
 use crate::storage::embedded::directories;
 use crate::storage::embedded::faults::pass;
+use crate::storage::embedded::later_files::parts_of;
 use crate::storage::embedded::sink_checks::{
     check_final_name, rename_to_free, unreachable, wrong_length,
 };
@@ -114,13 +115,11 @@ impl SinkFile {
     }
 }
 
-/// Whether both are written one after the other: their names are the same but for the number behind the last
-/// dash, and both are to be finished.
+/// Whether both are written one after the other: all but the numbers in their names is the same.
 fn is_of_series(one: &Path, other: &Path) -> bool {
     let series = |path: &Path| {
-        let name = final_name(path)?.file_name()?.to_str()?.to_owned();
-        let end = name.rfind('-').unwrap_or(name.len());
-        Some(path.with_file_name(&name[..end]))
+        let (of, _, end) = parts_of(path.file_name()?.to_str()?)?;
+        Some((path.with_file_name(of), end.to_owned()))
     };
     one == other || series(one).is_some_and(|one| series(other) == Some(one))
 }

@@ -21,6 +21,9 @@ const ASIDE: &str = "after-backup";
 /// Most folders of that name.
 const ASIDE_MAX: u32 = 1_000;
 
+/// How many digits the number in a name has at least.
+const NUMBER_DIGITS: usize = 8;
+
 /// The files of series that go on, as of after the backup.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LaterFiles {
@@ -30,14 +33,16 @@ pub struct LaterFiles {
     pub begun: Vec<PathBuf>,
 }
 
-/// A name of a file of a series: what stands before the number, the number, and what follows it.
-fn parts_of(name: &str) -> Option<(&str, u64, &str)> {
+/// A name of a file of a series, finished or not: what stands before the number, the number, and what follows it.
+pub(super) fn parts_of(name: &str) -> Option<(&str, u64, &str)> {
     let name = name.strip_suffix(PART_SUFFIX).unwrap_or(name);
-    let (series, rest) = name.rsplit_once('-')?;
-    let digits = rest
-        .find(|letter: char| !letter.is_ascii_digit())
-        .unwrap_or(rest.len());
-    Some((series, rest[..digits].parse().ok()?, &rest[digits..]))
+    name.rmatch_indices('-').find_map(|(dash, _)| {
+        let rest = &name[dash + 1..];
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, end) = rest.split_at(digits);
+        let is_number = digits >= NUMBER_DIGITS && (end.is_empty() || end.starts_with('.'));
+        is_number.then(|| Some((&name[..dash], number.parse().ok()?, end)))?
+    })
 }
 
 impl SinkFiles {
@@ -183,4 +188,24 @@ fn rename_durably(from: &Path, to: &Path) -> Result<(), StorageError> {
     })?;
     let folders = [to.parent(), from.parent()];
     (folders.into_iter().flatten()).try_for_each(directories::sync)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parts_of;
+
+    #[test]
+    fn a_name_is_cut_at_its_number_whatever_stands_around_it() {
+        for (name, parts) in [
+            ("a-1-00000012.jsonl.part", Some(("a-1", 12, ".jsonl"))),
+            ("a-1-00000012.x-1", Some(("a-1", 12, ".x-1"))),
+            ("a-00000001-2-00000012.x", Some(("a-00000001-2", 12, ".x"))),
+            ("rolling-00000003", Some(("rolling", 3, ""))),
+            ("a-1-x.jsonl", None),
+            ("a-1-12.jsonl", None),
+            ("a-1-99999999999999999999999.jsonl", None),
+        ] {
+            assert_eq!(parts_of(name), parts, "{name}");
+        }
+    }
 }
