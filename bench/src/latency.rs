@@ -172,7 +172,7 @@ pub(crate) fn run(arguments: &LatencyArguments) -> Result<()> {
 
     let bell = Arc::new(Bell::default());
     let ringer = Arc::clone(&bell);
-    storage.on_queue_append(Arc::new(move || ringer.ring()));
+    storage.on_queue_append(Arc::new(move |_| ringer.ring()));
     let answers = find_queue(&*storage, "answers")?.partitions()[0];
     let reader = Reader {
         next: read_bounds(&*storage, answers)?.end,

@@ -123,8 +123,8 @@ impl Storage for BrokenStorage {
         self.honest.commit_catalog(change)
     }
 
-    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError> {
-        self.honest.trim_queue(queue, before)
+    fn trim_queues(&self, trims: &[(PartitionId, u64)]) -> Result<(), StorageError> {
+        self.honest.trim_queues(trims)
     }
 
     fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError> {

@@ -132,7 +132,7 @@ fn rows_are_pushed_listed_read_and_trimmed() {
 
     let partition = of_key[0]["partition"].to_string();
     let refused = queue(&folder, &["trim", "alerts", "--before", "1"])
-        .expect_code(1)
+        .expect_code(2)
         .stderr_text();
     assert!(refused.contains("name one with --partition"), "{refused}");
     queue_ok(
@@ -168,7 +168,9 @@ fn rows_are_pushed_listed_read_and_trimmed() {
         (&Value::Null, &(1_u64 << 30).into())
     );
     queue_ok(&folder, &["delete", "alerts"]);
-    assert!(queue_ok(&folder, &["list"]).stdout.is_empty());
+    let none = queue_ok(&folder, &["list"]);
+    assert!(none.stdout.is_empty());
+    assert!(none.stderr_text().contains("there is no queue"));
 }
 
 #[test]
@@ -234,8 +236,60 @@ fn malformed_input_is_told_with_its_place_and_what_stands_before_it_is_pushed() 
         .expect_code(1)
         .stderr_text();
     assert!(refused.contains("failed to open missing"), "{refused}");
-    let refused = queue(&folder, &["push", "rows", "rows", "--key-field", "a"]).expect_code(1);
+    let refused = queue(&folder, &["push", "rows", "rows", "--key-field", "a"]).expect_code(2);
     assert!(refused.stderr_text().contains("--format jsonl"));
+    let refused = queue(&folder, &["push", "rows", "rows", "--producer-id", ""]).expect_code(2);
+    assert!(refused.stderr_text().contains("--producer-id"));
+
+    let long = "k".repeat(32_769);
+    folder.write(
+        "rows",
+        format!("\u{feff}{{\"payload\":3}}\n{{\"payload\":4,\"key\":\"{long}\"}}\n"),
+    );
+    let refused = queue(&folder, &arguments).expect_code(1).stderr_text();
+    assert!(
+        refused.contains("rows:2: a key of 32769 bytes"),
+        "{refused}"
+    );
+    assert_eq!(read(&folder, "rows"), ["1", "1", "3"]);
+    let refused = queue(&folder, &["read", "rows", "--from", "9"])
+        .expect_code(1)
+        .stderr_text();
+    assert!(
+        refused.contains("failed to read queue rows[0] at offset 9"),
+        "{refused}"
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn whole_lines_of_a_pipe_are_pushed_while_the_rest_of_one_is_still_to_come() {
+    use std::io::Write as _;
+
+    let folder = TestHost::new();
+    queue_ok(&folder, &["create", "rows"]);
+    let pipe = folder.path("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("there is mkfifo").success());
+    let mut pushing = folder.start(["--log", "debug", "queue", "push", "rows", "pipe"]);
+    let mut writer = std::fs::File::create(&pipe).expect("the push opens the other end");
+    writer.write_all(b"a\nb\nc").expect("there is room");
+    pushing.wait_for_lines("rows=2", 1);
+    writer.write_all(b"d\n").expect("there is room");
+    drop(writer);
+    let _ = pushing.wait().expect_code(0);
+    assert_eq!(read(&folder, "rows"), ["a", "b", "cd"]);
+}
+
+#[test]
+fn bytes_that_are_no_text_are_shown_in_base64() {
+    let folder = TestHost::new();
+    queue_ok(&folder, &["create", "rows"]);
+    folder.write("rows", b"\xff\x00\n");
+    queue_ok(&folder, &["push", "rows", "rows"]);
+    let shown = queue_ok(&folder, &["read", "rows", "-o", "json"]);
+    let shown: Value = serde_json::from_slice(&shown.stdout).expect("it is JSON");
+    assert_eq!(shown["payload"]["base64"], "/wA=");
 }
 
 #[test]
@@ -371,6 +425,54 @@ fn rows_beyond_the_retention_go_while_a_run_goes_on() {
         "{kept}"
     );
     assert_eq!(read(&folder, "to").len(), 1_000);
+}
+
+#[test]
+fn a_source_that_has_never_read_begins_with_what_retention_has_left() {
+    let folder = copy();
+    queue_ok(&folder, &["create", "from"]);
+    folder.write("lines", "0123456789\n".repeat(1_000));
+    queue_ok(
+        &folder,
+        &["push", "from", "lines", "--max-batch-rows", "100"],
+    );
+    queue_ok(
+        &folder,
+        &["set-retention", "from", "--retention-bytes", "8000B"],
+    );
+    let _ = run(&folder, &[]).expect_code(0);
+    assert_eq!(list(&folder, "from")["partitions"][0]["start"], 600);
+    assert_eq!(read(&folder, "to").len(), 400);
+}
+
+#[test]
+fn a_row_that_a_sink_refuses_is_named_and_never_passed_over_in_silence() {
+    let folder = TestHost::new();
+    let pipeline = r#"
+name = "out"
+[queues.rows]
+[sources.rows]
+type = "queue"
+queue = "rows"
+follow = false
+[sinks.out]
+type = "file"
+path = "out"
+inputs = ["rows"]
+"#;
+    folder.write("tidelock.toml", pipeline);
+    queue_ok(&folder, &["create", "rows"]);
+    folder.write("rows", "{\"payload\":\"a\\nb\"}\n{\"payload\":\"c\"}\n");
+    queue_ok(&folder, &["push", "rows", "rows", "--format", "records"]);
+    let failed = run(&folder, &[]).expect_code(1).stderr_text();
+    let expected = "sink out failed, at what follows from offset 0 of queue rows[0] (source rows)";
+    assert!(failed.contains(expected), "{failed}");
+    // The first epoch failed, and still it is known where the source began.
+    queue_ok(&folder, &["trim", "rows", "--before", "1"]);
+    let refused = run(&folder, &[]).expect_code(5).stderr_text();
+    assert!(refused.contains("1 rows are gone unread"), "{refused}");
+    let _ = run(&folder, &["--accept-change"]).expect_code(0);
+    assert_eq!(folder.read("out"), b"c\n");
 }
 
 #[test]

@@ -157,6 +157,10 @@ impl Source for FedSource {
         self.queue.position()
     }
 
+    fn queue_partition(&self) -> Option<PartitionId> {
+        self.queue.queue_partition()
+    }
+
     fn commits_where_it_begins(&self) -> bool {
         self.queue.commits_where_it_begins()
     }

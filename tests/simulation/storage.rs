@@ -477,8 +477,8 @@ impl Storage for SimulatedStorage {
         self.memory.open_sink_file(path)
     }
 
-    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError> {
-        self.memory.trim_queue(queue, before)
+    fn trim_queues(&self, trims: &[(PartitionId, u64)]) -> Result<(), StorageError> {
+        self.memory.trim_queues(trims)
     }
 
     fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError> {

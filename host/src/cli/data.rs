@@ -6,11 +6,12 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::Args;
 
-use crate::cli::OpenStorage;
 use crate::cli::run::DATA_DIRECTORY_NAME;
+use crate::cli::{OpenStorage, Outcome};
 use crate::config;
 use crate::storage::embedded::{EmbeddedOptions, EmbeddedStorage};
 use crate::storage::{Storage, StorageError};
+use crate::telemetry::LogOutput;
 
 /// Which data directory.
 #[derive(Debug, Clone, Args)]
@@ -50,6 +51,21 @@ impl DataArguments {
         // An absolute path is what files of sinks and a running process go by.
         (directory.canonicalize())
             .with_context(|| format!("failed to find the data directory {}", directory.display()))
+    }
+}
+
+/// Names the damaged partitions of a store, if there are any: then whatever else a command does, it fails.
+pub fn tell_damage(storage: &EmbeddedStorage, logs: &LogOutput) -> Outcome {
+    let damaged = storage.damaged();
+    for (partition, damage) in &damaged {
+        logs.print_line(&format!(
+            "error: partition {partition} is damaged at epoch {}: {}; restore the data directory from an older backup",
+            damage.epoch, damage.finding
+        ));
+    }
+    match damaged.is_empty() {
+        true => Outcome::Done,
+        false => Outcome::Failed,
     }
 }
 

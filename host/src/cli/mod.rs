@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::storage::embedded::{EmbeddedOptions, EmbeddedStorage};
+use crate::storage::embedded::{EXIT_AFTER_FAILED_SYNC, EmbeddedOptions, EmbeddedStorage};
 use crate::storage::{Storage, StorageError};
 use crate::telemetry::{LogLevel, LogOutput};
 
@@ -98,6 +98,14 @@ impl Outcome {
     }
 }
 
+/// How a command ends that was called wrongly, as for what the parser of arguments finds.
+const USAGE_EXIT_CODE: u8 = 2;
+
+/// Arguments that can't be meant so, for a reason that the parser of arguments can't know.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);
+
 /// Opens the storage of a data directory.
 pub type OpenStorage = dyn Fn(&Path) -> Result<Arc<dyn Storage>, StorageError>;
 
@@ -130,14 +138,43 @@ pub fn main(open_storage: &OpenStorage) -> ExitCode {
         Ok(outcome) => outcome.exit_code(),
         Err(error) => {
             logs.print_line(&format!("error: {error:#}"));
-            ExitCode::FAILURE
+            if is_full_disk(&error) {
+                logs.print_line(
+                    "there is no space on the disk: free some, then run the command again",
+                );
+                return ExitCode::from(u8::try_from(EXIT_AFTER_FAILED_SYNC).unwrap_or(1));
+            }
+            match error.is::<UsageError>() {
+                true => ExitCode::from(USAGE_EXIT_CODE),
+                false => ExitCode::FAILURE,
+            }
         }
     }
+}
+
+/// Nothing can be written before somebody makes room.
+fn is_full_disk(error: &anyhow::Error) -> bool {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+
+    error.chain().any(|cause| {
+        let error = cause.downcast_ref::<std::io::Error>();
+        error.is_some_and(|error| matches!(error.kind(), StorageFull | QuotaExceeded))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_from_other_failures() {
+        let failed = |kind| {
+            let error = std::io::Error::from(kind);
+            anyhow::Error::new(error).context("failed to open the data directory")
+        };
+        assert!(is_full_disk(&failed(std::io::ErrorKind::StorageFull)));
+        assert!(!is_full_disk(&failed(std::io::ErrorKind::PermissionDenied)));
+    }
 
     #[test]
     fn the_command_tree_is_consistent() {

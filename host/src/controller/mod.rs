@@ -133,7 +133,8 @@ impl Controller {
     ///
     /// When anything has changed since the last run and `accept_change` is false; when messages
     /// would be left behind; when a source or a sink's file can't be opened; when the store fails.
-    /// Nothing is written down then but numbers that are skipped.
+    /// Nothing is written down then but numbers that are skipped; where rows of a queue went by its retention before
+    /// they were read, also what was registered.
     pub fn open(
         pipeline: &Pipeline,
         admission: &Admission,
@@ -162,7 +163,7 @@ impl Controller {
             &queues,
         );
         planner.refuse_to_strand_messages()?;
-        let (sources, changed_sources) =
+        let (mut sources, changed_sources) =
             open_sources(pipeline, &**storage, &registration, &reader)?;
         let mut changes = registration.changes.clone();
         changes.extend(changed_lists);
@@ -185,9 +186,20 @@ impl Controller {
         mover.carry_out()?;
         sweep_forgotten_marks(&**storage, &registration)?;
         finish_orphaned_files(pipeline, &**storage, &registration, planner.wiring())?;
+        let mut keeper = QueueKeeper::new(storage, clock, kept_queues(&**storage)?);
+        // What is kept no longer goes before sources begin: one that has never read is not to meet the hole.
+        keeper.sweep();
+        let swept = sources.reopen_queues(pipeline, &**storage, &registration, &reader)?;
+        if !swept.is_empty() && !accept_change {
+            return Err(ControllerError::Changed {
+                pipeline: pipeline.name.clone(),
+                changes: swept,
+            });
+        }
+        changes.retain(|before| swept.iter().all(|now| now.what != before.what));
+        changes.extend(swept);
         let plans = planner.plan(sources)?;
         let progress = RunProgress::default();
-        let keeper = QueueKeeper::new(storage, clock, kept_queues(&**storage)?);
         Ok(Controller {
             worker: Worker::open(plans, storage, &progress, clock, pipeline.lanes)
                 .map_err(PlacementError::Timers)?

@@ -43,43 +43,85 @@ pub fn open_sources(
 ) -> Result<(OpenSources, Vec<Change>), PlacementError> {
     let mut sources = OpenSources::default();
     let mut changes = Vec::new();
-    let mut all = (pipeline.sources.values()).flat_map(|options| &options.partitions);
-    let reads_on = all.any(SourceConnector::is_followed);
-    for (name, options) in &pipeline.sources {
-        let mut plans = Vec::with_capacity(options.partitions.len());
-        let numbers = registration.source(name);
-        for (index, (connector, number)) in options.partitions.iter().zip(numbers).enumerate() {
-            let position = rows::read_source_position(storage, *number)?;
-            let marks = rows::read_source_marks(storage, *number)?;
-            let open = |on_change| {
-                let opening = Opening {
-                    position: position.as_deref(),
-                    marks: &marks,
-                    on_change,
-                    queues: Some(queues),
-                };
-                source::open(connector, opening)
-            };
-            let source = match open(OnChange::Refuse) {
-                Ok(source) => source,
-                Err(error) => {
-                    let change = error.change().ok_or(error)?;
-                    let place = match change.place.is_empty() {
-                        true => connector.describe_partition(connector.partition_name()),
-                        false => change.place,
-                    };
-                    let what = format!("{} of source {name} ({place})", change.what);
-                    let SourceChange { was, now, .. } = change;
-                    changes.push(Change { what, was, now });
-                    open(OnChange::StartOver)?
-                }
-            };
-            let plan = plan(name, options, (index, connector), source, reads_on);
-            plans.push(Some(plan));
-        }
+    for name in pipeline.sources.keys() {
+        let (plans, of_source) = open_source(name, pipeline, storage, registration, queues)?;
         sources.sources.insert(name.clone(), plans);
+        changes.extend(of_source);
     }
     Ok((sources, changes))
+}
+
+impl OpenSources {
+    /// Opens the sources that read queues once more, as rows have gone since: one that has never read begins with
+    /// the first row that is left. Answers what is not as it was read before.
+    ///
+    /// # Errors
+    ///
+    /// As [`open_sources`].
+    pub fn reopen_queues(
+        &mut self,
+        pipeline: &Pipeline,
+        storage: &dyn Storage,
+        registration: &Registration,
+        queues: &Arc<dyn QueueReader>,
+    ) -> Result<Vec<Change>, PlacementError> {
+        let mut changes = Vec::new();
+        for (name, options) in &pipeline.sources {
+            if let Some(SourceConnector::Queue(_)) = options.partitions.first() {
+                let (plans, of_source) =
+                    open_source(name, pipeline, storage, registration, queues)?;
+                self.sources.insert(name.clone(), plans);
+                changes.extend(of_source);
+            }
+        }
+        Ok(changes)
+    }
+}
+
+/// Opens every partition of one source.
+fn open_source(
+    name: &str,
+    pipeline: &Pipeline,
+    storage: &dyn Storage,
+    registration: &Registration,
+    queues: &Arc<dyn QueueReader>,
+) -> Result<(Vec<Option<SourcePlan>>, Vec<Change>), PlacementError> {
+    let options = &pipeline.sources[name];
+    let mut changes = Vec::new();
+    let mut all = (pipeline.sources.values()).flat_map(|options| &options.partitions);
+    let reads_on = all.any(SourceConnector::is_followed);
+    let mut plans = Vec::with_capacity(options.partitions.len());
+    let numbers = registration.source(name);
+    for (index, (connector, number)) in options.partitions.iter().zip(numbers).enumerate() {
+        let position = rows::read_source_position(storage, *number)?;
+        let marks = rows::read_source_marks(storage, *number)?;
+        let open = |on_change| {
+            let opening = Opening {
+                position: position.as_deref(),
+                marks: &marks,
+                on_change,
+                queues: Some(queues),
+            };
+            source::open(connector, opening)
+        };
+        let source = match open(OnChange::Refuse) {
+            Ok(source) => source,
+            Err(error) => {
+                let change = error.change().ok_or(error)?;
+                let place = match change.place.is_empty() {
+                    true => connector.describe_partition(connector.partition_name()),
+                    false => change.place,
+                };
+                let what = format!("{} of source {name} ({place})", change.what);
+                let SourceChange { was, now, .. } = change;
+                changes.push(Change { what, was, now });
+                open(OnChange::StartOver)?
+            }
+        };
+        let plan = plan(name, options, (index, connector), source, reads_on);
+        plans.push(Some(plan));
+    }
+    Ok((plans, changes))
 }
 
 fn plan(

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::types::key::MESSAGE_KEY_BYTES_MAX;
+
 /// Effects that contradict themselves, the batch or the description: which column, which row, what
 /// was found and what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +57,18 @@ pub enum ColumnFault {
         count: usize,
         /// What it points to.
         what: &'static str,
+    },
+    /// A message's key is too long to be kept.
+    #[error(
+        "row {row} of column {column} is a key of {found} bytes, allowed are {MESSAGE_KEY_BYTES_MAX}; use a hash of it as the key"
+    )]
+    KeyTooLong {
+        /// The column.
+        column: ColumnName,
+        /// The row.
+        row: usize,
+        /// Its bytes.
+        found: usize,
     },
     /// A key has two rows in one state column.
     #[error(

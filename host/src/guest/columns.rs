@@ -14,6 +14,7 @@ use crate::types::batch::{
     TimerColumns,
 };
 use crate::types::column::Column;
+use crate::types::key::MESSAGE_KEY_BYTES_MAX;
 
 /// A batch's state columns as the guest gets them; they must outlive the batch that lends them.
 pub(super) fn lend_states(batch: &Batch) -> Vec<contract::StateColumnParam<'_>> {
@@ -137,6 +138,7 @@ fn check_outputs(
     }
     check_ends(name("keys"), &outputs.keys)?;
     check_ends(name("payloads"), &outputs.payloads)?;
+    check_key_lengths(name("keys"), &outputs.keys)?;
     check_indexes(
         name("streams"),
         &outputs.streams,
@@ -281,6 +283,22 @@ fn check_ends(name: ColumnName, values: &Column) -> Result<(), ColumnFault> {
         found: most,
         allowed: least,
     })
+}
+
+fn check_key_lengths(name: ColumnName, keys: &Column) -> Result<(), ColumnFault> {
+    // Few keys, or short ones, need no second look.
+    if keys.bytes.len() <= MESSAGE_KEY_BYTES_MAX {
+        return Ok(());
+    }
+    let mut lengths = keys.iter().map(<[u8]>::len).enumerate();
+    match lengths.find(|(_, length)| *length > MESSAGE_KEY_BYTES_MAX) {
+        None => Ok(()),
+        Some((row, found)) => Err(ColumnFault::KeyTooLong {
+            column: name,
+            row,
+            found,
+        }),
+    }
 }
 
 fn check_indexes<I>(
@@ -589,6 +607,22 @@ mod tests {
         check(
             |effects| effects.outputs.keys.bytes.push(0),
             "column outputs.keys has 3 bytes, allowed are 2, where its last row ends",
+        );
+    }
+
+    #[test]
+    fn a_key_that_is_too_long_to_be_kept_is_a_fault() {
+        let (longest, long) = (
+            [b'k'; MESSAGE_KEY_BYTES_MAX],
+            [b'k'; MESSAGE_KEY_BYTES_MAX + 1],
+        );
+        let mut good = effects();
+        good.outputs.keys = column_of(&[&longest, &longest]);
+        take(good, ComputationKind::Transform).expect("keys of the greatest length");
+        check(
+            |effects| effects.outputs.keys = column_of(&[&longest, &long]),
+            "row 1 of column outputs.keys is a key of 32769 bytes, allowed are 32768; use a hash of it \
+             as the key",
         );
     }
 

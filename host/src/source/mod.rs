@@ -26,6 +26,7 @@ use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::epoch::{Checksum, SourceMark};
 use crate::types::ids::PartitionId;
+use crate::types::key::MESSAGE_KEY_BYTES_MAX;
 use crate::types::pipeline::SourceConnector;
 use crate::types::timestamp_runs::TimestampRuns;
 
@@ -59,6 +60,11 @@ pub trait Source: Send {
     /// After [`PollOutcome::Wait`], when it is worth asking again at the latest; `None`: when whoever
     /// drives it thinks best.
     fn wait_at_most(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The partition of a queue that it reads, if it reads one: new rows there are worth asking again.
+    fn queue_partition(&self) -> Option<PartitionId> {
         None
     }
 
@@ -370,6 +376,16 @@ pub enum SourceError {
         /// How far it was read.
         passed: String,
     },
+    /// The file that was being read in a directory is not among those that are read any more.
+    #[error("{} was {passed} when pattern = {pattern:?} left it out; have the pattern take it again to read the rest, or go on without it by --accept-change", .path.display())]
+    Unmatched {
+        /// The file.
+        path: PathBuf,
+        /// The pattern.
+        pattern: String,
+        /// How far the file was read.
+        passed: String,
+    },
     /// A pattern for the names of files is none.
     #[error("the pattern {pattern:?} can't be used: {finding}; write one such as \"*.csv\"")]
     Pattern {
@@ -502,6 +518,18 @@ pub enum SourceError {
         /// The queue, with the partition's index.
         partition: String,
     },
+    /// The key of a queue's row is too long for a message.
+    #[error(
+        "offset {offset} of queue {partition} has a key of {size_bytes} bytes, allowed are {MESSAGE_KEY_BYTES_MAX}; write it with a hash as its key, and let it go with `tidelock queue trim`"
+    )]
+    KeyTooLong {
+        /// The queue, with the partition's index.
+        partition: String,
+        /// The row.
+        offset: u64,
+        /// Bytes of its key.
+        size_bytes: usize,
+    },
     /// Rows of a queue can't be read.
     #[error("failed to read queue {partition} at offset {offset}")]
     Queue {
@@ -565,6 +593,16 @@ impl SourceError {
                 path.display().to_string(),
                 passed.clone(),
                 "gone; the rest of it will not be read".to_owned(),
+            ),
+            SourceError::Unmatched {
+                path,
+                pattern,
+                passed,
+            } => (
+                "content",
+                path.display().to_string(),
+                passed.clone(),
+                format!("left out by pattern = {pattern:?}; the rest of it will not be read"),
             ),
             SourceError::OptionsChanged { was, now } => {
                 ("records", String::new(), was.clone(), now.clone())

@@ -10,6 +10,7 @@ use crate::source::{
 };
 use crate::types::batch::Timestamp;
 use crate::types::epoch::SourceMark;
+use crate::types::ids::PartitionId;
 use crate::types::pipeline::SourceConnector;
 
 /// See the module's documentation.
@@ -18,6 +19,7 @@ pub struct ParkedSource {
     position: Vec<u8>,
     write_time: Timestamp,
     progress: SourceProgress,
+    queue_partition: Option<PartitionId>,
     opened: Option<Box<dyn Source>>,
 }
 
@@ -29,6 +31,7 @@ impl ParkedSource {
             position: source.position(),
             write_time: source.write_time(),
             progress: source.progress(),
+            queue_partition: source.queue_partition(),
             opened: None,
         }
     }
@@ -69,6 +72,10 @@ impl Source for ParkedSource {
 
     fn wait_at_most(&self) -> Option<Duration> {
         self.opened.as_ref()?.wait_at_most()
+    }
+
+    fn queue_partition(&self) -> Option<PartitionId> {
+        self.queue_partition
     }
 
     fn locate(&self, lines: &RangeInclusive<u64>) -> String {

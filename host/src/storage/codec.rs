@@ -247,7 +247,7 @@ fn check_states(states: &[StateChanges]) -> Result<(), Finding> {
                 "the state name {state:?} is empty or holds a zero byte"
             ));
         }
-        let fit = keys::KEY_BYTES_MAX.saturating_sub(10 + state.len());
+        let fit = keys::state_key_bytes_max(state);
         if let Some(key) = keys.iter().find(|key| key.len() > fit) {
             return Err(format!(
                 "a key of state {state} is {} bytes long, at most {fit} fit; use a hash of it as \
@@ -651,7 +651,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn take(&mut self, count: usize) -> Result<&'a [u8], Finding> {
+    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], Finding> {
         let (taken, rest) = (self.bytes.split_at_checked(count))
             .ok_or_else(|| format!("it ends {} bytes too early", count - self.bytes.len()))?;
         self.bytes = rest;

@@ -191,6 +191,11 @@ pub fn push_state_prefix(buffer: &mut Vec<u8>, partition: PartitionId, state: &s
     buffer.push(0);
 }
 
+/// How long the keys of a named state may be, in bytes.
+pub fn state_key_bytes_max(state: &str) -> usize {
+    KEY_BYTES_MAX.saturating_sub(10 + state.len())
+}
+
 /// Key of one key's value in a named state.
 pub fn state(partition: PartitionId, state: &str, key: &[u8]) -> Vec<u8> {
     let mut buffer = Vec::with_capacity(10 + state.len() + key.len());

@@ -363,7 +363,10 @@ impl Storage for MemoryStorage {
         if !commit.queue_appends.is_empty() {
             let listeners = self.listeners.lock();
             let listeners = listeners.unwrap_or_else(PoisonError::into_inner);
-            listeners.iter().for_each(|listener| listener());
+            let queues: Vec<PartitionId> = (commit.queue_appends.iter())
+                .map(|append| append.queue)
+                .collect();
+            listeners.iter().for_each(|listener| listener(&queues));
         }
         CommitTicket::answered(answer)
     }
@@ -422,8 +425,14 @@ impl Storage for MemoryStorage {
         Ok(id)
     }
 
-    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError> {
-        self.running()?.trim_queue(queue, before)
+    fn trim_queues(&self, trims: &[(PartitionId, u64)]) -> Result<(), StorageError> {
+        let mut state = self.running()?;
+        let mut done = Ok(());
+        for (queue, before) in trims {
+            // The others are trimmed whatever becomes of one.
+            done = done.and(state.trim_queue(*queue, *before));
+        }
+        done
     }
 
     fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError> {

@@ -36,7 +36,7 @@
 //!     end never falls.
 //! 13. MUST trim a queue's partition all or not at all, durably, whoever reads or writes it meanwhile.
 //! 14. MUST call those who listen for rows of queues after the rows can be read, and after every epoch
-//!     that brought some.
+//!     that brought some, with the partitions that have some.
 //! 15. MUST give a file that an epoch has finished its final name ([`final_name`]), with all its rows, never over
 //!     another file and never before the epoch is decided; after that it keeps nothing of the file.
 //!
@@ -91,8 +91,8 @@ pub fn final_name(path: &Path) -> Option<PathBuf> {
     (!name.is_empty()).then(|| path.with_file_name(name))
 }
 
-/// Told that queues have new rows. It must return soon and must not call the storage.
-pub type QueueListener = Arc<dyn Fn() + Send + Sync>;
+/// Told which partitions of queues have new rows. It must return soon and must not call the storage.
+pub type QueueListener = Arc<dyn Fn(&[PartitionId]) + Send + Sync>;
 
 /// A row as it is stored: key and value.
 pub type StoredRow = (Vec<u8>, Vec<u8>);
@@ -219,13 +219,41 @@ pub trait Storage: Send + Sync {
     /// [`StorageError::SinkFileInUse`] when another process writes to it.
     fn open_sink_file(&self, path: &Path) -> Result<SinkFileId, StorageError>;
 
+    /// Whether a file at `path` may be begun or gone on with as far as its series is concerned: the files of one
+    /// folder whose names differ only in their number, of 8 digits or more behind a dash. Opening it asks as well.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::SinkFile`] with the first one of the series that is finished and can't get its final name.
+    fn check_file_series(&self, _path: &Path) -> Result<(), StorageError> {
+        Ok(())
+    }
+
     /// Lets the rows of a queue's partition below offset `before` go, or all of them when it is beyond the end.
     /// Durable when it returns; trimming to where it starts already changes nothing.
     ///
     /// # Errors
     ///
     /// When the store fails, or the chunk that holds the new first row does not decode.
-    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError>;
+    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError> {
+        self.trim_queues(&[(queue, before)])
+    }
+
+    /// The same for many partitions, each named once, at the price of one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Storage::trim_queue`], for the first partition that can't be trimmed; the others are.
+    fn trim_queues(&self, trims: &[(PartitionId, u64)]) -> Result<(), StorageError>;
+
+    /// Whether it is known of all queues where their rows end. Where it is not, nothing is appended or trimmed.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::QueueEndsUnknown`].
+    fn check_queue_ends(&self) -> Result<(), StorageError> {
+        Ok(())
+    }
 
     /// Removes a queue's partition, rows and bounds. Nobody may append to it any more. Durable when it
     /// returns; one that is not there stays so. Interrupted, it leaves the partition without rows, or as it was.
@@ -522,6 +550,19 @@ pub enum StorageError {
         /// What was found.
         finding: String,
     },
+    /// A damaged partition may have brought rows to any queue, and what it had is gone.
+    #[error(
+        "queues can't be written or trimmed: partition {partition} is damaged at epoch {epoch} ({finding}) and may have \
+         had rows for any of them, whose offsets would be given twice; restore the data directory from a backup"
+    )]
+    QueueEndsUnknown {
+        /// The partition.
+        partition: PartitionId,
+        /// The first epoch that can't be trusted.
+        epoch: EpochId,
+        /// What was found.
+        finding: String,
+    },
     /// An epoch holds what can't be stored. Nothing of it was written.
     #[error("epoch {epoch} of partition {partition} can't be stored: {finding}")]
     Unstorable {
@@ -559,6 +600,19 @@ pub enum StorageError {
         present: &'static str,
         /// The half that is gone.
         missing: &'static str,
+    },
+    /// Both halves of a data directory are gone, and something that says that they were there is not.
+    #[error(
+        "{} held a store, as {} says, and both halves of it ({present_once}) are gone; nothing was started afresh; put them \
+         back, restore a backup into another directory, or remove what is left to start afresh", .path.display(), .witness.display()
+    )]
+    StoresGone {
+        /// The directory.
+        path: PathBuf,
+        /// What says so.
+        witness: PathBuf,
+        /// The names of the halves.
+        present_once: &'static str,
     },
     /// Decisions that were durable are gone: a damaged disk, or a file changed from outside. What is
     /// left is not taken for all there was.

@@ -7,9 +7,10 @@ use crate::storage::codec::{
     FORMAT_VERSION, Fields, Finding, decode, len_u32, put_column, put_u32, put_u64, put_u64s,
 };
 use crate::storage::{StorageError, keys};
+use crate::types::batch::Timestamp;
 use crate::types::epoch::EpochCommit;
 use crate::types::ids::{EpochId, PartitionId};
-use crate::types::queue::{QueueAppend, QueueBounds, QueuePlace, QueueRows, QueueSpan};
+use crate::types::queue::{QueueAppend, QueueBounds, QueuePlace, QueueRows, QueueSpan, ROW_BYTES};
 
 /// What follows the version of a chunk: its rows.
 const KIND_ROWS: u8 = 0;
@@ -130,6 +131,42 @@ pub(super) fn decode_queue_chunk(key: &[u8], value: &[u8]) -> Result<StoredChunk
     })
 }
 
+/// What a row with this key holds, without looking at the rows themselves: its place, and when rows were written;
+/// `None` where a damaged partition has them.
+///
+/// # Errors
+///
+/// [`StorageError::Undecodable`].
+pub(super) fn decode_queue_chunk_header(
+    key: &[u8],
+    value: &[u8],
+) -> Result<(QueueSpan, Option<Timestamp>), StorageError> {
+    let (queue, last) = keys::parse_queue_rows(key).unwrap_or((PartitionId(0), 0));
+    let what = || format!("the chunk up to row {last} of queue partition {queue}");
+    if value.get(1) != Some(&KIND_ROWS) {
+        return Ok((decode_queue_chunk(key, value)?.span(), None));
+    }
+    decode(what, value, |fields| {
+        let (_, bytes_before, count) = (fields.u8()?, fields.u64()?, fields.count(16)?);
+        let write_time = fields.u64()?;
+        fields.take(4 * count)?;
+        let key_bytes = fields.bytes()?.len();
+        fields.take((8 + 4) * count)?;
+        let size_bytes = key_bytes + fields.bytes()?.len() + ROW_BYTES * count;
+        let first = (last + 1).checked_sub(count as u64);
+        let span = QueueSpan {
+            queue,
+            place: QueuePlace {
+                offset: first.ok_or_else(|| format!("it has {count} rows"))?,
+                bytes_before,
+            },
+            count: count as u64,
+            size_bytes: size_bytes as u64,
+        };
+        Ok((span, Some(write_time)))
+    })
+}
+
 /// The bounds of a queue's partition.
 pub(super) fn encode_queue_bounds(bounds: &QueueBounds) -> Vec<u8> {
     let mut value = vec![FORMAT_VERSION];
@@ -247,6 +284,10 @@ mod tests {
             partition: PartitionId(3),
             epoch: EpochId(4),
         };
+        let found = decode_queue_chunk_header(&key, &withheld.encode()).unwrap();
+        assert_eq!(found, (chunk.span(), None));
+        let found = decode_queue_chunk_header(&key, &chunk.encode()).unwrap();
+        assert_eq!(found, (chunk.span(), Some(5)));
         let found = decode_queue_chunk(&key, &withheld.encode()).unwrap();
         assert_eq!(found, StoredChunk::Withheld(withheld));
         let found = decode_queue_chunk(&key, &chunk.encode()).unwrap();
@@ -271,6 +312,8 @@ mod tests {
         for cut in 0..value.len() {
             let key = keys::queue_rows(QUEUE, 10);
             assert!(decode_queue_chunk(&key, &value[..cut]).is_err(), "{cut}");
+            let header = decode_queue_chunk_header(&key, &value[..cut]);
+            assert!(header.is_err(), "{cut}");
         }
     }
 }

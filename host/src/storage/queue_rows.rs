@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::storage::queue_codec::{
-    QueueChunk, StoredChunk, decode_queue_bounds, decode_queue_chunk,
+    QueueChunk, StoredChunk, decode_queue_bounds, decode_queue_chunk, decode_queue_chunk_header,
 };
 use crate::storage::scan::ScanLimit;
 use crate::storage::{Storage, StorageError, StoredRow, keys};
@@ -46,9 +46,8 @@ pub struct QueueChunkHeader {
     pub bytes_before: u64,
     /// Their own bytes.
     pub size_bytes: u64,
-    /// When they were written, by the writer's clock; the greatest time where a damaged partition has them, so
-    /// that they never are too old.
-    pub write_time: Timestamp,
+    /// When they were written, by the writer's clock; `None` where a damaged partition has them.
+    pub write_time: Option<Timestamp>,
 }
 
 /// Why rows of a queue can't be read.
@@ -211,7 +210,7 @@ fn find_missing(
             stored.map_or(bounds.end, |chunk| chunk.span().place.offset),
             "they were written and nothing is stored of them: their epoch is lost with a damaged partition, \
              which the log of the start names, or the store is damaged; restore the data directory from a \
-             backup, or trim the queue to behind them"
+             backup; where no partition is damaged, the queue can be trimmed to behind them"
                 .to_owned(),
         ),
     })
@@ -230,17 +229,13 @@ pub fn scan_chunk_headers(
 ) -> Result<Vec<QueueChunkHeader>, StorageError> {
     let rows = scan_chunks(storage, queue, from, limit)?;
     let header = |(key, value): &StoredRow| {
-        let chunk = decode_queue_chunk(key, value)?;
-        let span = chunk.span();
+        let (span, write_time) = decode_queue_chunk_header(key, value)?;
         Ok(QueueChunkHeader {
             first: span.place.offset,
             end: span.end(),
             bytes_before: span.place.bytes_before,
             size_bytes: span.size_bytes,
-            write_time: match chunk {
-                StoredChunk::Rows(chunk) => chunk.append.rows.write_time,
-                StoredChunk::Withheld(_) => Timestamp::MAX,
-            },
+            write_time,
         })
     };
     rows.iter().map(header).collect()

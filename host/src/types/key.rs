@@ -2,6 +2,10 @@
 
 use std::hash::{BuildHasherDefault, Hasher};
 
+/// The longest key of a message or of a queue's row, in bytes. A stored key holds it behind the name of a state or
+/// timer stream, and is itself bounded.
+pub const MESSAGE_KEY_BYTES_MAX: usize = 32 << 10;
+
 /// The hash by which keys are spread over partitions: XXH3-64 of the key's bytes, seed 0. The same
 /// in every release.
 pub fn key_hash(key: &[u8]) -> u64 {

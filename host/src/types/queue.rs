@@ -97,7 +97,7 @@ impl Retention {
 }
 
 /// What a row counts for beside its key and payload, in bytes.
-const ROW_BYTES: usize = 16;
+pub(crate) const ROW_BYTES: usize = 16;
 
 /// Rows that an epoch appends to a partition of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use crate::sink::SinkError;
 use crate::source::SourceError;
 use crate::storage::{Refusal, StorageError};
 use crate::types::ids::{EpochId, PartitionId};
+use crate::types::key::MESSAGE_KEY_BYTES_MAX;
 use crate::worker::input::ItemLocation;
 
 /// A job's failure. Nothing of the epoch that met it is visible, and a new run goes on from the
@@ -27,6 +28,22 @@ pub enum JobError {
         /// What the component did.
         source: Box<GuestError>,
     },
+    /// A stored message has a key that is longer than keys may be.
+    #[error(
+        "{location} has a key of {size_bytes} bytes, allowed are {MESSAGE_KEY_BYTES_MAX}, and computation {computation} can keep nothing under it, in epoch {epoch} of partition {partition}; it was written by an earlier release and can't be passed over: start afresh in another data directory, with hashes as keys"
+    )]
+    KeyTooLong {
+        /// The transform.
+        computation: String,
+        /// The job's partition.
+        partition: PartitionId,
+        /// The epoch, which was given up.
+        epoch: EpochId,
+        /// The message.
+        location: ItemLocation,
+        /// Bytes of its key.
+        size_bytes: usize,
+    },
     /// The chained maps multiply one batch beyond what memory is set aside for.
     #[error(
         "one batch led to {size_bytes} bytes in the chain at computation {computation} in epoch {epoch} of partition {partition}, the limit is {limit}; set a smaller max_rows_per_batch, or emit less",
@@ -46,10 +63,12 @@ pub enum JobError {
     #[error(transparent)]
     Source(SourceError),
     /// A sink refused a row or could not write it.
-    #[error("sink {sink} failed")]
+    #[error("sink {sink} failed{}", .location.as_ref().map_or_else(String::new, |location| format!(", at what follows from {location}")))]
     Sink {
         /// The sink.
         sink: String,
+        /// The item whose message it refused, if it was one.
+        location: Option<Box<ItemLocation>>,
         /// Why.
         source: SinkError,
     },

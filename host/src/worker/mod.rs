@@ -24,17 +24,19 @@ pub mod time_progress;
 pub mod timers;
 pub mod turns;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
 use crate::clock::Clock;
 use crate::storage::Storage;
+use crate::types::ids::PartitionId;
 use crate::types::pipeline::LaneLimits;
 use crate::worker::announced::{AnnouncedJob, JobContext};
 use crate::worker::board::LaneBoard;
 use crate::worker::error::JobError;
 use crate::worker::job::{Job, JobEnd};
-use crate::worker::plan::JobPlan;
+use crate::worker::plan::{InputPlan, JobPlan};
 use crate::worker::progress::RunProgress;
 use crate::worker::queue_keeper::QueueKeeper;
 use crate::worker::timers::TimersError;
@@ -62,6 +64,14 @@ impl WorkerHandle {
     }
 }
 
+/// The partition of a queue that a job reads, if it reads one.
+fn queue_partition(plan: &JobPlan) -> Option<PartitionId> {
+    match &plan.input {
+        InputPlan::Source(source) => source.source.queue_partition(),
+        InputPlan::Lanes(_) => None,
+    }
+}
+
 impl Worker {
     /// Opens all jobs at their committed positions.
     ///
@@ -81,10 +91,12 @@ impl Worker {
             progress: progress.clone(),
             clock: Arc::clone(clock),
         };
-        // Jobs that wait for rows of a queue look again when there are any.
+        // Jobs that wait for rows of a queue look again when there are any; rows that nobody here reads wake nobody.
         let board = Arc::downgrade(&context.board);
-        storage.on_queue_append(Arc::new(move || {
-            if let Some(board) = board.upgrade() {
+        let read: BTreeSet<PartitionId> = plans.iter().filter_map(queue_partition).collect();
+        storage.on_queue_append(Arc::new(move |queues| {
+            let is_read = queues.iter().any(|queue| read.contains(queue));
+            if let Some(board) = board.upgrade().filter(|_| is_read) {
                 board.wake_all();
             }
         }));

@@ -3,9 +3,10 @@
 //! **Invariant:** nothing goes that is younger than the queue's time and within its bytes. Whether somebody has read
 //! it makes no difference: a reader that is too slow is told what it lost.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 use crate::clock::Clock;
@@ -19,8 +20,18 @@ use crate::types::queue::{QueueBounds, Retention};
 /// How often queues are looked at.
 pub const RETENTION_PERIOD: Duration = Duration::from_secs(5);
 
-/// How many chunks of a queue one look passes before they are trimmed.
-const CHUNKS_PASSED_MAX: usize = 1_024;
+/// How many chunks of one partition go in one trim.
+const CHUNKS_OF_PARTITION_MAX: usize = 1_024;
+
+/// How many chunks go in one trim, whose other work it puts off: that of the many partitions of a queue that is
+/// written to 20 times a second goes in a second of it or so.
+const CHUNKS_OF_TRIM_MAX: usize = 16_384;
+
+/// How much of a partition is read at a time to learn how old its chunks are.
+const PAGE_LIMIT: ScanLimit = ScanLimit {
+    rows: 64,
+    bytes: 1 << 20,
+};
 
 /// A queue with a retention.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,8 +49,8 @@ pub struct QueueKeeper {
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
     queues: Vec<KeptQueue>,
-    /// The first chunk of each partition, as it was read last.
-    firsts: BTreeMap<PartitionId, QueueChunkHeader>,
+    /// The first chunks of each partition, as they were read.
+    known: BTreeMap<PartitionId, VecDeque<KnownChunk>>,
     /// Queues that could not be trimmed: they are left alone for the rest of the run.
     failed: BTreeSet<String>,
 }
@@ -55,7 +66,7 @@ impl QueueKeeper {
             storage: Arc::clone(storage),
             clock: Arc::clone(clock),
             queues,
-            firsts: BTreeMap::new(),
+            known: BTreeMap::new(),
             failed: BTreeSet::new(),
         }
     }
@@ -67,8 +78,7 @@ impl QueueKeeper {
 
     /// Looks at the queues now and once in [`RETENTION_PERIOD`], until the other end of `ended` is gone.
     pub fn run(mut self, ended: &Receiver<()>) {
-        loop {
-            self.sweep();
+        while self.sweep_while(|| matches!(ended.try_recv(), Err(TryRecvError::Empty))) {
             match ended.recv_timeout(RETENTION_PERIOD) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
@@ -78,14 +88,20 @@ impl QueueKeeper {
 
     /// Looks at every queue once. One that can't be trimmed is logged.
     pub fn sweep(&mut self) {
+        self.sweep_while(|| true);
+    }
+
+    /// The same as long as it is `wanted`, which is asked before each read and each trim; whether it was to the end.
+    fn sweep_while(&mut self, wanted: impl Fn() -> bool) -> bool {
         for queue in self.queues.clone() {
             if self.failed.contains(&queue.name) {
                 continue;
             }
             let swept = loop {
-                match self.sweep_queue(&queue) {
-                    Ok(true) => {}
-                    Ok(false) => break Ok(()),
+                match self.sweep_queue(&queue, &wanted) {
+                    Ok(Swept::InPart) => {}
+                    Ok(Swept::Whole) => break Ok(()),
+                    Ok(Swept::NoMore) => return false,
                     Err(error) => break Err(error),
                 }
             };
@@ -95,62 +111,134 @@ impl QueueKeeper {
                 self.failed.insert(queue.name);
             }
         }
+        true
     }
 
-    /// Trims a queue; whether there may be more to trim at once.
-    fn sweep_queue(&mut self, queue: &KeptQueue) -> Result<bool, StorageError> {
+    /// Trims a queue, all partitions at once.
+    fn sweep_queue(
+        &mut self,
+        queue: &KeptQueue,
+        wanted: &impl Fn() -> bool,
+    ) -> Result<Swept, StorageError> {
         let now = self.clock.now();
         let mut heads = Vec::with_capacity(queue.partitions.len());
+        // The place of each partition whose chunks may go, by when its first one was written.
+        let mut firsts = BinaryHeap::with_capacity(queue.partitions.len());
         for partition in &queue.partitions {
+            if !wanted() {
+                return Ok(Swept::NoMore);
+            }
             let bounds = read_bounds(&*self.storage, *partition)?;
-            let mut head = Head {
-                partition: *partition,
-                bounds,
-                cut: bounds.start,
-                kept_bytes: bounds.size_bytes(),
-                first: None,
-            };
-            self.look_at_first(&mut head)?;
+            let mut head = Head::new(*partition, bounds);
+            self.look_at_first(&mut head, now)?;
+            firsts.extend(head.first.map(|chunk| Reverse((chunk.age(), heads.len()))));
             heads.push(head);
         }
-        let mut passed = 0;
-        while passed < CHUNKS_PASSED_MAX
-            && let Some(place) = next_to_go(&heads, queue.retention, now)
-        {
-            passed += 1;
+        let mut kept_bytes: u64 = heads.iter().map(|head| head.bounds.size_bytes()).sum();
+        let (mut passed, mut is_whole) = (0, true);
+        while let Some(Reverse(((is_withheld, write_time), place))) = firsts.pop() {
             let head = &mut heads[place];
+            let first_bytes = head.first_bytes();
+            let is_old = |kept_ms| !is_withheld && write_time.saturating_add(kept_ms) <= now;
+            let is_over = |bytes| kept_bytes.saturating_sub(first_bytes) >= bytes;
+            let goes = queue.retention.time_ms.is_some_and(is_old)
+                || queue.retention.bytes.is_some_and(is_over);
+            if !goes {
+                break;
+            }
+            if passed == CHUNKS_OF_TRIM_MAX || head.passed == CHUNKS_OF_PARTITION_MAX {
+                // Younger ones of other partitions stay for as long as this one does.
+                is_whole = false;
+                break;
+            }
+            if !wanted() {
+                return Ok(Swept::NoMore);
+            }
+            passed += 1;
+            kept_bytes = kept_bytes.saturating_sub(first_bytes);
             head.pass_first();
-            self.look_at_first(head)?;
+            self.look_at_first(head, now)?;
+            firsts.extend(head.first.map(|chunk| Reverse((chunk.age(), place))));
         }
-        for head in heads.iter().filter(|head| head.cut > head.bounds.start) {
-            self.storage.trim_queue(head.partition, head.cut)?;
-            let (partition, before) = (head.partition, head.cut);
-            tracing::info!(queue = queue.name, %partition, before, "queue trimmed");
+        let cut = heads.iter().filter(|head| head.cut > head.bounds.start);
+        let trims: Vec<(PartitionId, u64)> = cut.map(|head| (head.partition, head.cut)).collect();
+        if !trims.is_empty() {
+            self.storage.trim_queues(&trims)?;
+            let partitions = trims.len();
+            tracing::info!(
+                queue = queue.name,
+                partitions,
+                chunks = passed,
+                "queue trimmed"
+            );
         }
-        Ok(passed == CHUNKS_PASSED_MAX)
+        Ok(match is_whole {
+            true => Swept::Whole,
+            false => Swept::InPart,
+        })
     }
 
-    fn look_at_first(&mut self, head: &mut Head) -> Result<(), StorageError> {
-        let (partition, cut) = (head.partition, head.cut);
+    fn look_at_first(&mut self, head: &mut Head, now: Timestamp) -> Result<(), StorageError> {
         head.first = None;
-        if cut >= head.bounds.end {
+        if head.cut >= head.bounds.end {
             return Ok(());
         }
-        let known = self.firsts.get(&partition);
-        let known = known.filter(|chunk| chunk.first <= cut && cut < chunk.end);
-        head.first = match known {
-            Some(chunk) => Some(*chunk),
-            None => {
-                let limit = ScanLimit::rows(1);
-                let read = scan_chunk_headers(&*self.storage, partition, cut, limit)?;
-                read.first().copied()
-            }
-        };
-        if let Some(chunk) = head.first {
-            self.firsts.insert(partition, chunk);
+        let known = self.known.entry(head.partition).or_default();
+        while known
+            .front()
+            .is_some_and(|chunk| chunk.header.end <= head.cut)
+        {
+            known.pop_front();
         }
+        if known.is_empty() {
+            let read = scan_chunk_headers(&*self.storage, head.partition, head.cut, PAGE_LIMIT)?;
+            *known = know(&read, now);
+        }
+        head.first = known.front().copied();
         Ok(())
     }
+}
+
+/// How far a look at a queue has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Swept {
+    /// All is done.
+    Whole,
+    /// There is more to trim.
+    InPart,
+    /// It was not wanted any more.
+    NoMore,
+}
+
+/// A chunk, and what its age is taken for.
+#[derive(Debug, Clone, Copy)]
+struct KnownChunk {
+    header: QueueChunkHeader,
+    /// When it was written at the latest; `None` where a damaged partition has its rows.
+    write_time: Option<Timestamp>,
+}
+
+impl KnownChunk {
+    /// The less, the sooner it goes: withheld rows last.
+    fn age(&self) -> (bool, Timestamp) {
+        (self.write_time.is_none(), self.write_time.unwrap_or(0))
+    }
+}
+
+/// Chunks that were read at a time. A writer's clock that went ahead must not keep rows for ever: none is younger
+/// than one behind it, and none was written later than it was read.
+fn know(read: &[QueueChunkHeader], now: Timestamp) -> VecDeque<KnownChunk> {
+    let mut known = VecDeque::with_capacity(read.len());
+    let mut latest = now;
+    for header in read.iter().rev() {
+        let write_time = header.write_time.map(|time| time.min(latest));
+        latest = write_time.unwrap_or(latest);
+        known.push_front(KnownChunk {
+            header: *header,
+            write_time,
+        });
+    }
+    known
 }
 
 /// The beginning of a partition.
@@ -159,40 +247,37 @@ struct Head {
     bounds: QueueBounds,
     /// Rows before this offset go.
     cut: u64,
-    /// Bytes of the rows that stay.
-    kept_bytes: u64,
+    /// How many chunks that are.
+    passed: usize,
     /// The first chunk that stays, if any does.
-    first: Option<QueueChunkHeader>,
+    first: Option<KnownChunk>,
 }
 
 impl Head {
+    fn new(partition: PartitionId, bounds: QueueBounds) -> Head {
+        Head {
+            partition,
+            bounds,
+            cut: bounds.start,
+            passed: 0,
+            first: None,
+        }
+    }
+
     /// Bytes of the first chunk, without what was trimmed of it before.
     fn first_bytes(&self) -> u64 {
         self.first.map_or(0, |chunk| {
-            let end = chunk.bytes_before + chunk.size_bytes;
-            end.saturating_sub(self.bounds.trimmed_bytes.max(chunk.bytes_before))
+            let end = chunk.header.bytes_before + chunk.header.size_bytes;
+            end.saturating_sub(self.bounds.trimmed_bytes.max(chunk.header.bytes_before))
         })
     }
 
     fn pass_first(&mut self) {
-        self.kept_bytes = self.kept_bytes.saturating_sub(self.first_bytes());
         if let Some(chunk) = self.first.take() {
-            self.cut = chunk.end;
+            self.cut = chunk.header.end;
+            self.passed += 1;
         }
     }
-}
-
-/// The place of the partition whose first chunk goes next: of those that are there the one that was written first, if
-/// it is too old, or what is kept without it is still as much as was asked for.
-fn next_to_go(heads: &[Head], retention: Retention, now: Timestamp) -> Option<usize> {
-    let firsts = heads.iter().enumerate();
-    let firsts = firsts.filter_map(|(place, head)| Some((head.first?.write_time, place)));
-    let (write_time, place) = firsts.min()?;
-    let is_old = |kept_ms: u64| write_time.saturating_add(kept_ms) <= now;
-    let total: u64 = heads.iter().map(|head| head.kept_bytes).sum();
-    let is_over = |bytes: u64| total.saturating_sub(heads[place].first_bytes()) >= bytes;
-    let goes = retention.time_ms.is_some_and(is_old) || retention.bytes.is_some_and(is_over);
-    goes.then_some(place)
 }
 
 #[cfg(test)]
@@ -287,7 +372,7 @@ mod tests {
         assert_eq!(kept.starts_at(1_149), [3, 4]);
         kept.append(0, 1_100, 1);
         assert_eq!(kept.starts_at(1_150), [5, 4]);
-        // A clock that was set back keeps rows for longer.
+        // A clock that was set back is no reason to let rows go, nor to keep them once it is right again.
         assert_eq!(kept.starts_at(10), [5, 4]);
         assert_eq!(kept.starts_at(1_200), [6, 4]);
     }
@@ -322,11 +407,60 @@ mod tests {
             bytes: Some(1),
         });
         assert_eq!(kept.starts_at(5), [0, 0]);
-        let count = CHUNKS_PASSED_MAX + 10;
+        let count = CHUNKS_OF_PARTITION_MAX + 10;
         for _ in 0..count {
             kept.append(0, 1, 1);
         }
         assert_eq!(kept.starts_at(5), [count as u64, 0]);
         assert!(kept.keeper.failed.is_empty());
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_keeps_no_row_for_ever() {
+        let mut kept = kept(Retention {
+            time_ms: Some(100),
+            bytes: None,
+        });
+        let ahead = 4_000_000_000_000;
+        kept.append(0, ahead, 1);
+        kept.append(0, 1_000, 1);
+        kept.append(0, ahead, 1);
+        kept.append(1, ahead, 2);
+        assert_eq!(kept.starts_at(1_050), [0, 0]);
+        assert_eq!(
+            kept.starts_at(1_100),
+            [2, 0],
+            "what stands before a row is no younger than it"
+        );
+        assert_eq!(
+            kept.starts_at(1_149),
+            [2, 0],
+            "what comes from the future is as old as the look at it"
+        );
+        assert_eq!(kept.starts_at(1_150), [3, 2]);
+    }
+
+    #[test]
+    fn who_stops_does_not_wait_for_the_rest_of_many_partitions() {
+        const PARTITIONS: u64 = 256;
+        let mut kept = kept(Retention {
+            time_ms: Some(0),
+            bytes: None,
+        });
+        kept.keeper.queues[0].partitions = (0..PARTITIONS).map(PartitionId).collect();
+        kept.append(0, 1, 1);
+        kept.append(1, 1, 1);
+        let asked = AtomicU64::new(0);
+        let wanted = || asked.fetch_add(1, Ordering::Relaxed) < PARTITIONS / 2;
+        kept.clock.0.store(9, Ordering::Relaxed);
+        assert!(!kept.keeper.sweep_while(wanted));
+        assert_eq!(asked.into_inner(), PARTITIONS / 2 + 1, "it ended at once");
+        let starts = || QUEUE.map(|queue| read_bounds(&*kept.storage, queue).unwrap().start);
+        assert_eq!(starts(), [0, 0]);
+        // A run that has ended before the first look.
+        let (ended, when_ended) = std::sync::mpsc::channel();
+        drop(ended);
+        kept.keeper.run(&when_ended);
+        assert_eq!(starts(), [0, 0]);
     }
 }

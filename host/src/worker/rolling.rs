@@ -53,6 +53,7 @@ impl RollingFiles {
             progress,
             left: None,
         };
+        storage.check_file_series(&files.part(files.progress.next))?;
         if let Some(open) = files.progress.open {
             if open.place == files.place() {
                 storage.open_sink_file(&files.part(open.number))?;

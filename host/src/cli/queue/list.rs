@@ -89,6 +89,10 @@ pub(super) fn list(context: &QueueContext<'_>, arguments: &ListArguments) -> any
     }
     match context.output {
         OutputFormat::Json => print_json(&documents),
+        OutputFormat::Text if documents.is_empty() => {
+            context.logs.print_line("there is no queue");
+            Ok(())
+        }
         OutputFormat::Text => print(|output| write_text(&documents, output)),
     }
 }

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::cli::printing::print_json;
 use crate::cli::run::DATA_DIRECTORY_NAME;
-use crate::cli::{OpenStorage, Outcome, OutputFormat};
+use crate::cli::{OpenStorage, Outcome, OutputFormat, UsageError};
 use crate::clock::{Clock, SystemClock};
 use crate::config::fields::{NAME_FORM, is_name};
 use crate::config::queues::{QUEUE_PARTITIONS_MAX, RETENTION_BYTES, RETENTION_TIMES};
@@ -179,7 +179,8 @@ pub fn queue(
     };
     let done = finish_deletions(&*context.storage)
         .map_err(anyhow::Error::new)
-        .and_then(|()| context.carry_out(&arguments.command));
+        .and_then(|()| context.carry_out(&arguments.command))
+        .and_then(|()| Ok(context.storage.check_queue_ends()?));
     let is_conflict = |error: &anyhow::Error| {
         let error = error.downcast_ref::<QueueError>();
         error.is_some_and(QueueError::is_conflict)
@@ -256,20 +257,17 @@ impl QueueContext<'_> {
         let row = find_queue(&*self.storage, &arguments.queue)?;
         let places = partitions_named(&arguments.queue, &row, arguments.partition)?;
         if arguments.before.is_some() && places.len() > 1 {
-            anyhow::bail!(
-                "queue {} has {} partitions, each with offsets of its own; name one with --partition",
-                arguments.queue,
-                places.len()
-            );
+            return Err(several_partitions(&arguments.queue, places.len()).into());
         }
-        let mut trimmed = 0;
+        let (mut trimmed, mut trims) = (0, Vec::new());
         for index in places {
             let partition = row.partitions()[index as usize];
             let bounds = read_bounds(&*self.storage, partition)?;
             let before = arguments.before.unwrap_or(bounds.end).min(bounds.end);
             trimmed += before.saturating_sub(bounds.start);
-            self.storage.trim_queue(partition, before)?;
+            trims.push((partition, before));
         }
+        self.storage.trim_queues(&trims)?;
         self.done(&arguments.queue, "trimmed", Some(trimmed))
     }
 
@@ -306,6 +304,13 @@ fn partitions_named(queue: &str, row: &QueueRow, index: Option<u32>) -> anyhow::
             count - 1
         ),
     }
+}
+
+/// That an offset was named without the partition that it is in.
+fn several_partitions(queue: &str, count: usize) -> UsageError {
+    UsageError(format!(
+        "queue {queue} has {count} partitions, each with offsets of its own; name one with --partition"
+    ))
 }
 
 fn parse_name(text: &str) -> Result<String, String> {

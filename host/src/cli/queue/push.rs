@@ -12,6 +12,7 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::cli::OutputFormat;
+use crate::cli::UsageError;
 use crate::cli::printing::print_json;
 use crate::cli::queue::QueueContext;
 use crate::cli::queue::records::{LineOptions, LineRow, PushFormat, parse_line, read_line};
@@ -25,6 +26,9 @@ const LINE_BYTES_MAX: usize = 64 << 20;
 
 /// The greatest number of rows that one commit may be told to bring.
 const BATCH_ROWS_MAX: u64 = 1_000_000;
+
+/// What some programs begin a file of JSON with.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// How much of the input is read at a time, in bytes.
 const INPUT_BUFFER_BYTES: usize = 256 << 10;
@@ -119,15 +123,15 @@ pub(super) fn push(context: &QueueContext<'_>, arguments: &PushArguments) -> any
 fn refuse_misplaced_options(arguments: &PushArguments) -> anyhow::Result<()> {
     let has_field = arguments.key_field.is_some() || arguments.event_time_field.is_some();
     if has_field && arguments.format != PushFormat::Jsonl {
-        anyhow::bail!(
-            "--key-field and --event-time-field are of JSON lines; add --format jsonl, or remove them"
-        );
+        let finding = "--key-field and --event-time-field are of JSON lines; add --format jsonl, or remove them";
+        return Err(UsageError(finding.to_owned()).into());
     }
     if arguments.seq_no_start.is_some() && arguments.format == PushFormat::Records {
-        anyhow::bail!("records say their numbers themselves, in seq_no; remove --seq-no-start");
+        let finding = "records say their numbers themselves, in seq_no; remove --seq-no-start";
+        return Err(UsageError(finding.to_owned()).into());
     }
     if let Some(id) = &arguments.producer_id {
-        check_producer(id).map_err(|finding| anyhow::anyhow!("--producer-id: {finding}"))?;
+        check_producer(id).map_err(|finding| UsageError(format!("--producer-id: {finding}")))?;
     }
     Ok(())
 }
@@ -168,25 +172,28 @@ impl Pusher<'_, '_> {
     fn push_file(&mut self, file: &PathBuf) -> anyhow::Result<()> {
         if file.as_os_str() == "-" {
             let mut input = BufReader::with_capacity(INPUT_BUFFER_BYTES, io::stdin().lock());
-            return self.push_lines("standard input", &mut input);
+            return self.push_lines("standard input", &mut input, true);
         }
         let name = file.display().to_string();
         let opened = File::open(file).with_context(|| format!("failed to open {name}"))?;
+        let may_wait = opened.metadata().map_or(true, |opened| !opened.is_file());
         let mut input = BufReader::with_capacity(INPUT_BUFFER_BYTES, opened);
-        self.push_lines(&name, &mut input)
+        self.push_lines(&name, &mut input, may_wait)
     }
 
     fn push_lines<R: io::Read>(
         &mut self,
         name: &str,
         input: &mut BufReader<R>,
+        may_wait: bool,
     ) -> anyhow::Result<()> {
         let mut line = Vec::new();
         let mut number = 0_u64;
         loop {
-            if input.buffer().is_empty() {
-                // Whoever writes to a pipe may be long in coming back: what it has written is committed.
-                self.intake.submit(self.context.clock.now())?;
+            if may_wait && memchr::memchr(b'\n', input.buffer()).is_none() {
+                // Whoever writes to a pipe may be long in coming back, and have left in the middle of a line: the
+                // whole lines that it has written are committed.
+                self.intake.flush(self.context.clock.now())?;
             }
             number += 1;
             let place = || format!("{name}:{number}");
@@ -194,7 +201,11 @@ impl Pusher<'_, '_> {
             if !read.with_context(place)? {
                 return Ok(());
             }
-            let row = parse_line(self.arguments.format, &line, &self.options);
+            let text = match line.strip_prefix(BYTE_ORDER_MARK) {
+                Some(text) if number == 1 && self.arguments.format != PushFormat::Lines => text,
+                _ => &line,
+            };
+            let row = parse_line(self.arguments.format, text, &self.options);
             let row = row.map_err(anyhow::Error::msg).with_context(place)?;
             if let Some(row) = row {
                 self.push_row(&row).with_context(place)?;

@@ -2,12 +2,15 @@
 
 use std::io::Write;
 
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use clap::Args;
 use serde::{Serialize, Serializer};
 
 use crate::cli::OutputFormat;
 use crate::cli::printing::print;
-use crate::cli::queue::{QueueContext, partitions_named};
+use crate::cli::queue::{QueueContext, partitions_named, several_partitions};
 use crate::controller::queues::registry::{QueueRow, find_queue};
 use crate::storage::queue_rows::{QueueLimit, read_bounds, read_queue};
 use crate::types::moment::Moment;
@@ -47,20 +50,20 @@ struct RowDocument<'a> {
     payload: Bytes<'a>,
 }
 
-/// Bytes as text where they are text, else as an object with their hexadecimal form.
+/// Bytes as text where they are text, else as an object with their base64, as keys of states are shown.
 struct Bytes<'a>(&'a [u8]);
 
 impl Serialize for Bytes<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct Hexadecimal {
-            hex: String,
+        struct Base64 {
+            base64: String,
         }
         match std::str::from_utf8(self.0) {
             Ok(text) => serializer.serialize_str(text),
             Err(_) => {
-                let hex = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
-                Hexadecimal { hex }.serialize(serializer)
+                let base64 = BASE64.encode(self.0);
+                Base64 { base64 }.serialize(serializer)
             }
         }
     }
@@ -75,11 +78,7 @@ pub(super) fn read(context: &QueueContext<'_>, arguments: &ReadArguments) -> any
     let row = find_queue(&*context.storage, &arguments.queue)?;
     let places = partitions_named(&arguments.queue, &row, arguments.partition)?;
     if arguments.from.is_some() && places.len() > 1 {
-        anyhow::bail!(
-            "queue {} has {} partitions, each with offsets of its own; name one with --partition",
-            arguments.queue,
-            places.len()
-        );
+        return Err(several_partitions(&arguments.queue, places.len()).into());
     }
     print(|output| write(context, arguments, &row, places, output))
 }
@@ -101,7 +100,10 @@ fn write(
         let bounds = read_bounds(&*context.storage, partition)?;
         let mut next = arguments.from.unwrap_or(bounds.start);
         while printer.left > 0 {
-            let page = read_queue(&*context.storage, partition, next, PAGE)?;
+            let page = read_queue(&*context.storage, partition, next, PAGE).with_context(|| {
+                let queue = &arguments.queue;
+                format!("failed to read queue {queue}[{index}] at offset {next}")
+            })?;
             if page.chunks.is_empty() {
                 break;
             }

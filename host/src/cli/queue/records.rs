@@ -113,7 +113,7 @@ fn parse_record(line: &[u8]) -> Result<LineRow<'_>, String> {
     Ok(LineRow {
         key: Cow::Owned(record.key.unwrap_or_default().into_bytes()),
         event_time: record.event_time.map_or(Ok(0), event_time)?,
-        payload: text_or_json(record.payload),
+        payload: text_or_json(record.payload)?,
         producer_id: record.producer_id,
         seq_no: record.seq_no,
     })
@@ -129,7 +129,7 @@ fn parse_json<'a>(line: &'a [u8], options: &LineOptions) -> Result<LineRow<'a>, 
     let key = key.filter(|key| key.get() != "null");
     let time = field(&options.event_time_field)?;
     Ok(LineRow {
-        key: key.map_or_else(Cow::default, text_or_json),
+        key: key.map_or_else(|| Ok(Cow::default()), text_or_json)?,
         event_time: time.map_or(Ok(0), event_time)?,
         payload: Cow::Borrowed(value.get().as_bytes()),
         ..LineRow::default()
@@ -146,11 +146,15 @@ fn field_of<'a>(object: &'a RawValue, name: &str) -> Result<Option<&'a RawValue>
 }
 
 /// A JSON string as its text, anything else as it is written.
-fn text_or_json(value: &RawValue) -> Cow<'_, [u8]> {
-    match serde_json::from_str::<String>(value.get()) {
-        Ok(text) => Cow::Owned(text.into_bytes()),
-        Err(_) => Cow::Borrowed(value.get().as_bytes()),
+fn text_or_json(value: &RawValue) -> Result<Cow<'_, [u8]>, String> {
+    let written = value.get();
+    if !written.starts_with('"') {
+        return Ok(Cow::Borrowed(written.as_bytes()));
     }
+    // Half of a pair of surrogates, say.
+    let text: String = serde_json::from_str(written)
+        .map_err(|error| format!("the text {written} stands for no characters: {error}"))?;
+    Ok(Cow::Owned(text.into_bytes()))
 }
 
 /// Milliseconds since 1970, or a moment as RFC 3339 writes it; null for none.
@@ -241,6 +245,8 @@ mod tests {
                 .contains("keys")
         );
         assert!(record(r#"{"payload":1,"seq_no":-1}"#).is_err());
+        let wrong = record(r#"{"payload":"\ud800"}"#).unwrap_err();
+        assert!(wrong.contains(r"\ud800"), "{wrong}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::cli::state::rows::StateRow;
 use crate::cli::state::shown::{KeyFormat, json_line, text_of};
 use crate::cli::state::{Selected, StateName, open};
 use crate::cli::{Outcome, OutputFormat};
+use crate::storage::keys::state_key_bytes_max;
 use crate::storage::{Storage, StorageError, rows};
 use crate::telemetry::LogOutput;
 use crate::types::moment::Moment;
@@ -74,6 +75,9 @@ fn find(
     selected: &Selected,
     key: &[u8],
 ) -> Result<Option<StateRow>, StorageError> {
+    if key.len() > state_key_bytes_max(&selected.state) {
+        return Ok(None);
+    }
     let place = selected.computation.partition_of(key);
     let may_have = |partition: &&super::SelectedPartition| {
         Some(partition.id) == place || partition.is_retiring

@@ -7,7 +7,8 @@ use crate::cli::printing::print;
 use crate::cli::state::rows::MergedRows;
 use crate::cli::state::shown::{KeyFormat, json_line, text_of};
 use crate::cli::state::{Selected, StateName, open};
-use crate::cli::{Outcome, OutputFormat};
+use crate::cli::{Outcome, OutputFormat, UsageError};
+use crate::storage::keys::state_key_bytes_max;
 use crate::telemetry::LogOutput;
 
 /// Arguments of `tidelock state scan`.
@@ -57,6 +58,16 @@ pub(super) fn scan(
         return Ok(Outcome::Conflict);
     };
     let selected = Selected::find(&storage, &arguments.name)?;
+    let bytes_max = state_key_bytes_max(&selected.state);
+    for (option, key) in [("--prefix", &prefix), ("--from", &from)] {
+        if key.len() > bytes_max {
+            let finding = format!(
+                "{option} has {} bytes, and no key has more than {bytes_max}; shorten it",
+                key.len()
+            );
+            return Err(UsageError(finding).into());
+        }
+    }
     let mut rows = MergedRows::new(&storage, &selected, &prefix, &from)?
         .filter(|row| arguments.absent || row.as_ref().map_or(true, |row| !row.is_absent));
     let mut count = 0;

@@ -11,7 +11,7 @@ use indicatif::{HumanBytes, HumanCount};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::control::{self, Answered, Request};
-use crate::cli::data::{DataArguments, Opened, open_embedded};
+use crate::cli::data::{DataArguments, Opened, open_embedded, tell_damage};
 use crate::cli::printing::{print_json, print_line};
 use crate::cli::task_view::TaskView;
 use crate::cli::{Outcome, OutputFormat};
@@ -74,8 +74,10 @@ pub fn backup(
             )
         });
     };
+    let mut outcome = Outcome::Done;
     let report = match open_embedded(&directory)? {
         Opened::Free(storage) => {
+            outcome = tell_damage(&storage, logs);
             let observe = &mut |progress| {
                 show(progress);
                 ControlFlow::Continue(())
@@ -109,7 +111,7 @@ pub fn backup(
         OutputFormat::Json => print_json(&report)?,
         OutputFormat::Text => print_line(&report.backup.display().to_string())?,
     }
-    Ok(Outcome::Done)
+    Ok(outcome)
 }
 
 /// Refuses a backup in the directory that it is one of: it would go with it.

@@ -9,7 +9,7 @@ use clap::Args;
 use indicatif::HumanBytes;
 use serde::Serialize;
 
-use crate::cli::data::{DataArguments, Opened, open_embedded};
+use crate::cli::data::{DataArguments, Opened, open_embedded, tell_damage};
 use crate::cli::printing::{print_json, print_line};
 use crate::cli::task_view::TaskView;
 use crate::cli::{Outcome, OutputFormat};
@@ -53,6 +53,7 @@ pub fn compact(
             return Ok(Outcome::Conflict);
         }
     };
+    let outcome = tell_damage(&storage, logs);
     let before = storage.size()?.total();
     let mut view = TaskView::start(logs, "compact");
     let compacted = std::thread::scope(|scope| {
@@ -101,5 +102,5 @@ pub fn compact(
             elapsed.as_secs_f64()
         ))?,
     }
-    Ok(Outcome::Done)
+    Ok(outcome)
 }

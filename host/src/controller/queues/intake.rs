@@ -14,7 +14,7 @@ use crate::types::batch::Timestamp;
 use crate::types::epoch::{EpochCommit, EpochRecord, StateChanges};
 use crate::types::format_version::unknown_version;
 use crate::types::ids::{EpochId, PartitionId};
-use crate::types::key::{key_hash, partition_of};
+use crate::types::key::{MESSAGE_KEY_BYTES_MAX, key_hash, partition_of};
 use crate::types::lease::Lease;
 use crate::types::queue::{QueueAppend, QueueRows};
 
@@ -123,6 +123,14 @@ pub enum IntakeError {
         /// How many.
         rows: u64,
     },
+    /// A row's key is too long.
+    #[error(
+        "a key of {size_bytes} bytes, allowed are {MESSAGE_KEY_BYTES_MAX}; use a hash of it as the key"
+    )]
+    KeyTooLong {
+        /// Its bytes.
+        size_bytes: usize,
+    },
     /// The store failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -190,8 +198,13 @@ impl<'a> Intake<'a> {
     ///
     /// # Errors
     ///
-    /// When an earlier commit failed or its answer is lost.
+    /// When the row's key is longer than [`MESSAGE_KEY_BYTES_MAX`]; when an earlier commit failed or its answer is
+    /// lost.
     pub fn push(&mut self, row: IntakeRow<'_>, now: Timestamp) -> Result<(), IntakeError> {
+        let size_bytes = row.key.len();
+        if size_bytes > MESSAGE_KEY_BYTES_MAX {
+            return Err(IntakeError::KeyTooLong { size_bytes });
+        }
         if let Some(number) = row.number
             && !self.move_on(number)?
         {
@@ -233,7 +246,7 @@ impl<'a> Intake<'a> {
         for (partition, rows) in self.partitions.iter().zip(&mut self.rows) {
             if !rows.is_empty() {
                 let rows = QueueRows {
-                    write_time: self.write_time,
+                    write_time: now,
                     ..std::mem::take(rows)
                 };
                 appends.push(QueueAppend {
@@ -285,6 +298,7 @@ impl<'a> Intake<'a> {
     fn move_on(&mut self, number: ProducerNumber<'_>) -> Result<bool, IntakeError> {
         let ProducerNumber { producer, seq_no } = number;
         if !self.producers.contains_key(producer) {
+            self.forget_producers()?;
             let last = self.read_producer(producer)?;
             let is_changed = false;
             let read = Producer { last, is_changed };
@@ -299,6 +313,17 @@ impl<'a> Intake<'a> {
             known.is_changed = true;
         }
         Ok(is_new)
+    }
+
+    /// Where many producers are known, forgets those of which nothing is on its way.
+    fn forget_producers(&mut self) -> Result<(), IntakeError> {
+        if self.producers.len() < PRODUCERS_CACHED_MAX {
+            return Ok(());
+        }
+        // What is read again is then what has been committed, or was not changed.
+        self.settle()?;
+        self.producers.retain(|_, producer| producer.is_changed);
+        Ok(())
     }
 
     fn read_producer(&self, producer: &[u8]) -> Result<Option<u64>, IntakeError> {
@@ -341,10 +366,47 @@ impl<'a> Intake<'a> {
             CommitOutcome::Refused(refusal) => return Err(IntakeError::Refused(refusal)),
             CommitOutcome::Unknown => return Err(IntakeError::OutcomeUnknown { rows }),
         }
-        if self.producers.len() > PRODUCERS_CACHED_MAX {
-            // What is read again is what has been committed just now, or was not changed.
-            self.producers.retain(|_, producer| producer.is_changed);
-        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::queues::registry::create_queue;
+    use crate::storage::memory::MemoryStorage;
+    use crate::types::queue::Retention;
+
+    #[test]
+    fn repeats_of_many_producers_are_recognized_in_bounded_memory() {
+        let storage = MemoryStorage::new();
+        let queue = create_queue(&storage, "q", 1, Retention::default(), 1).unwrap();
+        let count = PRODUCERS_CACHED_MAX as u32 + 100;
+        for round in 0..2 {
+            let mut intake = Intake::open(&storage, &queue, IntakeLimits::default()).unwrap();
+            for producer in 0..count {
+                let row = IntakeRow {
+                    key: b"",
+                    event_time: 0,
+                    payload: b"x",
+                    number: Some(ProducerNumber {
+                        producer: &producer.to_be_bytes(),
+                        seq_no: 1,
+                    }),
+                };
+                intake.push(row, 7).unwrap();
+                assert!(
+                    intake.producers.len() <= PRODUCERS_CACHED_MAX + IntakeLimits::default().rows
+                );
+            }
+            intake.flush(7).unwrap();
+            let IntakeCounts { pushed, repeated } = intake.counts();
+            let expected = if round == 0 {
+                (u64::from(count), 0)
+            } else {
+                (0, u64::from(count))
+            };
+            assert_eq!((pushed, repeated), expected);
+        }
     }
 }

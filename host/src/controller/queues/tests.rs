@@ -18,6 +18,7 @@ use crate::storage::queue_rows::{QueueLimit, read_bounds, read_queue};
 use crate::storage::{CatalogChange, Storage, keys, leases, rows};
 use crate::types::epoch::EpochCommit;
 use crate::types::ids::EpochId;
+use crate::types::key::MESSAGE_KEY_BYTES_MAX;
 use crate::types::pipeline::QueueOptions;
 use crate::types::queue::Retention;
 
@@ -76,6 +77,25 @@ fn push(
     }
     intake.flush(7)?;
     intake.close()
+}
+
+#[test]
+fn a_row_whose_key_is_too_long_is_refused_and_those_before_it_are_in() {
+    let storage = MemoryStorage::new();
+    let row = queue(&storage, "q", 1);
+    let mut intake = Intake::open(&storage, &row, limits(3)).unwrap();
+    let key = vec![b'k'; MESSAGE_KEY_BYTES_MAX + 1];
+    let of_key = |key| IntakeRow {
+        key,
+        event_time: 0,
+        payload: b"x",
+        number: None,
+    };
+    intake.push(of_key(&key[1..]), 7).unwrap();
+    let refused = intake.push(of_key(&key), 7).unwrap_err();
+    assert!(refused.to_string().contains("32769 bytes"), "{refused}");
+    intake.flush(7).unwrap();
+    assert_eq!(payloads(&storage, &row), ["x"]);
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use globset::{GlobBuilder, GlobMatcher};
 use serde::{Deserialize, Serialize};
@@ -23,21 +24,37 @@ pub(super) struct FileStamp {
     pub(super) size_bytes: u64,
     /// In nanoseconds since the Unix epoch.
     pub(super) modified_ns: u64,
+    /// Its number in its file system, which another file may get once it is gone.
+    pub(super) inode: u64,
+    /// When it was made, in nanoseconds since the Unix epoch; 0 where its file system doesn't keep that.
+    pub(super) created_ns: u64,
 }
 
 impl FileStamp {
     pub(super) fn of(metadata: &Metadata) -> FileStamp {
-        let since = metadata.modified().ok();
-        let since = since.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         FileStamp {
             size_bytes: metadata.len(),
-            modified_ns: since.map_or(0, |since| since.as_nanos() as u64),
+            modified_ns: since_epoch_ns(metadata.modified()),
+            inode: metadata.ino(),
+            created_ns: since_epoch_ns(metadata.created()),
         }
+    }
+
+    /// Whether both are of one file, whatever became of its content. Another file may have its name.
+    pub(super) fn is_of_same_file(&self, other: &FileStamp) -> bool {
+        (self.inode, self.created_ns) == (other.inode, other.created_ns)
     }
 
     pub(super) fn write_time(self) -> Timestamp {
         self.modified_ns / 1_000_000
     }
+}
+
+fn since_epoch_ns(time: io::Result<SystemTime>) -> u64 {
+    let since = time
+        .ok()
+        .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    since.map_or(0, |since| since.as_nanos() as u64)
 }
 
 /// Which files of a directory belong to a source's partition.
@@ -70,6 +87,11 @@ impl FileFilter {
     fn takes(&self, name: &str) -> bool {
         let is_own = partition_of(key_hash(name.as_bytes()), self.partitions) == self.partition;
         is_own && self.pattern.is_match(name)
+    }
+
+    /// Whether the pattern has that name.
+    pub(super) fn matches(&self, name: &str) -> bool {
+        self.pattern.is_match(name)
     }
 
     /// The files that are taken and that `is_done` says nothing of, in the order in which they are read.

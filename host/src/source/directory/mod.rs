@@ -13,7 +13,7 @@ pub(super) mod stored;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::source::directory::listing::{FileFilter, FileStamp, list};
@@ -58,6 +58,8 @@ pub struct DirectorySource {
 #[derive(Debug)]
 struct CurrentFile {
     name: String,
+    /// As it was before it was opened.
+    stamp: FileStamp,
     source: FileSource,
 }
 
@@ -131,19 +133,42 @@ impl DirectorySource {
                 source.current = source.reopen(name, &position, opening.on_change)?;
             }
         }
-        source.list()?;
+        source.list(match opening.on_change {
+            // Another path may have been accepted: times and sizes of other files say nothing.
+            OnChange::StartOver => Look::AtContents,
+            OnChange::Refuse => Look::AtStamps,
+        })?;
         Ok(source)
     }
 
-    /// Goes on in a file; `None` where it is gone and that was accepted.
+    /// Goes on in a file; `None` where it is gone, or no longer among those that are read, and that was accepted.
     fn reopen(
         &self,
         name: String,
         position: &[u8],
         on_change: OnChange,
     ) -> Result<Option<CurrentFile>, SourceError> {
-        match FileSource::open(&self.file(&name), Some(position), on_change) {
-            Ok(source) => Ok(Some(CurrentFile { name, source })),
+        if !self.filter.matches(&name) {
+            let reading = file::read_position(&name, position)?;
+            return match on_change {
+                OnChange::StartOver => Ok(None),
+                OnChange::Refuse => Err(SourceError::Unmatched {
+                    path: self.path_of(&name),
+                    pattern: self.options.pattern.clone(),
+                    passed: reading.passed,
+                }),
+            };
+        }
+        let opened = stamp_of(&self.path_of(&name)).and_then(|stamp| {
+            let source = FileSource::open(&self.file(&name), Some(position), on_change)?;
+            Ok((stamp, source))
+        });
+        match opened {
+            Ok((stamp, source)) => Ok(Some(CurrentFile {
+                name,
+                stamp,
+                source,
+            })),
             Err(SourceError::Open { path, source }) if is_gone(&source) => {
                 let reading = file::read_position(&name, position)?;
                 match on_change {
@@ -173,7 +198,7 @@ impl DirectorySource {
     }
 
     /// Looks at what is in the directory now.
-    fn list(&mut self) -> Result<(), SourceError> {
+    fn list(&mut self, look: Look) -> Result<(), SourceError> {
         self.listed_at = self.now;
         let files = list(&self.options.path)?;
         let gone: Vec<String> = (self.done.keys())
@@ -184,20 +209,26 @@ impl DirectorySource {
             self.done.remove(&name);
             self.changed_marks.insert(name, None);
         }
-        self.look_for_changes(&files)?;
+        self.look_for_changes(&files, look)?;
         let current = self.current.as_ref().map(|current| current.name.as_str());
         let is_done = |name: &str| current == Some(name) || self.done.contains_key(name);
         self.waiting = self.filter.in_order(&files, is_done).into();
         Ok(())
     }
 
-    /// What was read to its end is not read again, also if there is more or something else now. Somebody
-    /// should know; once.
-    fn look_for_changes(&mut self, files: &BTreeMap<String, FileStamp>) -> Result<(), SourceError> {
+    /// What was read to its end is not read again, also if there is more or something else in it now. Somebody
+    /// should know; once. Another file that has got its name is read: nobody has read anything of it.
+    fn look_for_changes(
+        &mut self,
+        files: &BTreeMap<String, FileStamp>,
+        look: Look,
+    ) -> Result<(), SourceError> {
         let mut changed = Vec::new();
         for (name, done) in &self.done {
             match files.get(name) {
-                Some(now) if *now != done.stamp => changed.push((name.clone(), *now)),
+                Some(now) if look == Look::AtContents || *now != done.stamp => {
+                    changed.push((name.clone(), *now));
+                }
                 _ => {}
             }
         }
@@ -206,8 +237,21 @@ impl DirectorySource {
             let Some(done) = self.done.get_mut(&name) else {
                 continue;
             };
-            let has_its_size = done.stamp.size_bytes == now.size_bytes;
-            let is_same = has_its_size && is_recognized(&options, &done.position)?;
+            let is_recognized = is_recognized(&options, &done.position)?;
+            let is_same = is_recognized && done.stamp.size_bytes == now.size_bytes;
+            // Every file holds what was read of an empty one.
+            let holds_what_was_read = is_recognized && done.stamp.size_bytes > 0;
+            // After another path was accepted, what looks like the same file need not be it.
+            let may_be_another = look == Look::AtContents || !done.stamp.is_of_same_file(&now);
+            if !is_same && !holds_what_was_read && may_be_another {
+                tracing::info!(
+                    file = %options.path.display(),
+                    "another file has the name of one that was read, and is read as well"
+                );
+                self.done.remove(&name);
+                self.changed_marks.insert(name, None);
+                continue;
+            }
             if !is_same {
                 tracing::warn!(
                     file = %options.path.display(),
@@ -217,8 +261,10 @@ impl DirectorySource {
                     "file has changed since it was read to its end, and is not read again"
                 );
             }
-            done.stamp = now;
-            self.changed_marks.insert(name, Some(done.encode()));
+            if done.stamp != now {
+                done.stamp = now;
+                self.changed_marks.insert(name, Some(done.encode()));
+            }
         }
         Ok(())
     }
@@ -226,12 +272,20 @@ impl DirectorySource {
     /// Opens the file that comes next. `false` if there is none for now.
     fn begin_next(&mut self) -> Result<bool, SourceError> {
         if self.options.follow && self.now >= self.listed_at + LISTING_PERIOD {
-            self.list()?;
+            self.list(Look::AtStamps)?;
         }
         while let Some((name, _)) = self.waiting.pop_front() {
-            match FileSource::open(&self.file(&name), None, OnChange::Refuse) {
-                Ok(source) => {
-                    self.current = Some(CurrentFile { name, source });
+            let opened = stamp_of(&self.path_of(&name)).and_then(|stamp| {
+                let source = FileSource::open(&self.file(&name), None, OnChange::Refuse)?;
+                Ok((stamp, source))
+            });
+            match opened {
+                Ok((stamp, source)) => {
+                    self.current = Some(CurrentFile {
+                        name,
+                        stamp,
+                        source,
+                    });
                     return Ok(true);
                 }
                 // It left before it was begun.
@@ -244,17 +298,19 @@ impl DirectorySource {
 
     /// The current file was read to its end.
     fn finish(&mut self, current: CurrentFile) -> Result<(), SourceError> {
-        let CurrentFile { name, source } = current;
-        let path = self.path_of(&name);
-        let mut stamp = match std::fs::metadata(&path) {
-            Ok(metadata) => FileStamp::of(&metadata),
+        let CurrentFile {
+            name,
+            stamp: opened,
+            source,
+        } = current;
+        let mut stamp = match stamp_of(&self.path_of(&name)) {
+            Ok(stamp) => stamp,
             // All of it was read. The next listing finds that it has left.
-            Err(error) if is_gone(&error) => FileStamp {
-                size_bytes: 0,
-                modified_ns: 0,
-            },
-            Err(source) => return Err(SourceError::Open { path, source }),
+            Err(SourceError::Open { source, .. }) if is_gone(&source) => opened,
+            Err(error) => return Err(error),
         };
+        // What was read is what was opened, whatever has its name by now.
+        (stamp.inode, stamp.created_ns) = (opened.inode, opened.created_ns);
         // What has come since the end was seen is a change.
         if let Some(end) = source.plain_end() {
             stamp.size_bytes = end;
@@ -340,6 +396,25 @@ impl Source for DirectorySource {
             done_bytes: self.finished_bytes + current.done_bytes,
             total_bytes: (!self.options.follow).then_some(total),
         }
+    }
+}
+
+/// What shows whether a file that was read is the one that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// Its size and times, and where they differ its content.
+    AtStamps,
+    /// Its content in any case.
+    AtContents,
+}
+
+fn stamp_of(path: &Path) -> Result<FileStamp, SourceError> {
+    match std::fs::metadata(path) {
+        Ok(metadata) => Ok(FileStamp::of(&metadata)),
+        Err(source) => Err(SourceError::Open {
+            path: path.to_owned(),
+            source,
+        }),
     }
 }
 

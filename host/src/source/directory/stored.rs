@@ -87,6 +87,8 @@ pub(in crate::source) fn stored_kinds() -> [(Vec<u8>, String); 2] {
         stamp: FileStamp {
             size_bytes: 1 << 33,
             modified_ns: 1_700_000_000_000_000_001,
+            inode: 1 << 40,
+            created_ns: 1_600_000_000_000_000_001,
         },
         position: vec![4, 5],
     };

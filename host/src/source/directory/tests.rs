@@ -1,3 +1,5 @@
+//! Directories that are read file by file, run after run, whatever comes, changes or leaves in between.
+
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
@@ -442,4 +444,98 @@ fn what_was_not_stored_here_is_refused() {
             Err(SourceError::UndecodablePosition { .. })
         ));
     }
+}
+
+/// Puts another file in the place of one that was read.
+fn replace(directory: &Directory, name: &str, content: &str) {
+    let other = directory.path("replacement.tmp");
+    fs::write(&other, content).unwrap();
+    fs::rename(other, directory.path(name)).unwrap();
+}
+
+#[test]
+fn another_file_under_the_name_of_one_that_was_read_is_read_as_well() {
+    let mut directory = Directory::new();
+    for (name, content) in [("a", "1\n2\n"), ("b", "3\n4\n"), ("c", "5\n"), ("d", "")] {
+        directory.write(name, content);
+        directory.written_at(name, 10);
+    }
+    assert_eq!(directory.run(), ["1", "2", "3", "4", "5"]);
+    // As long, as old, and never listed in between.
+    replace(&directory, "a", "6\n7\n");
+    directory.written_at("a", 10);
+    // A copy, one with more behind, and one in place of an empty one.
+    replace(&directory, "b", "3\n4\n");
+    replace(&directory, "c", "5\n8\n");
+    replace(&directory, "d", "9\n");
+    assert_eq!(directory.run(), ["6", "7", "9"]);
+    assert_eq!(directory.run(), [""; 0]);
+    // The same file with something else in it was read.
+    directory.write("a", "x\ny\n");
+    assert_eq!(directory.run(), [""; 0]);
+}
+
+#[test]
+fn a_file_that_is_replaced_while_it_is_read_is_not_what_was_read() {
+    let mut directory = Directory::new();
+    directory.write("a", "1\n2\n");
+    directory.open(OnChange::Refuse).unwrap();
+    let one = PollLimit {
+        rows: 1,
+        ..NO_LIMIT
+    };
+    assert_eq!(directory.poll(one).unwrap().1, ["1"]);
+    replace(&directory, "a", "3\n4\n");
+    assert_eq!(directory.read_on(), ["2"]);
+    assert_eq!(directory.run(), ["3", "4"]);
+}
+
+#[test]
+fn files_of_another_path_are_read_although_they_have_the_names_of_those_that_were() {
+    let mut directory = Directory::new();
+    let other = tempfile::tempdir().unwrap();
+    directory.write("a", "old\n");
+    directory.write("same", "same\n");
+    fs::write(other.path().join("a"), "new\n").unwrap();
+    fs::write(other.path().join("same"), "same\n").unwrap();
+    assert_eq!(directory.run(), ["old", "same"]);
+    directory.options.path = other.path().to_owned();
+    directory.open(OnChange::StartOver).unwrap();
+    assert_eq!(directory.read_on(), ["new"]);
+}
+
+#[test]
+fn a_change_that_was_accepted_looks_at_what_is_in_the_files_and_not_at_their_times() {
+    let mut directory = Directory::new();
+    directory.write("a", "1\n2\n");
+    assert_eq!(directory.run(), ["1", "2"]);
+    // By chance all that is known of the file but its content is as it was for another one.
+    directory.write("a", "3\n4\n");
+    let now = stamp_of(&directory.path("a")).unwrap();
+    let mut mark = DoneMark::decode(Path::new("a"), &directory.marks["a"]).unwrap();
+    mark.stamp = now;
+    directory.marks.insert("a".to_owned(), mark.encode());
+    directory.open(OnChange::StartOver).unwrap();
+    assert_eq!(directory.read_on(), ["3", "4"]);
+}
+
+#[test]
+fn a_file_in_the_middle_that_the_pattern_leaves_out_is_a_change() {
+    let mut directory = Directory::new();
+    directory.write("z", "1\n2\n");
+    directory.write("zz", "3\n");
+    directory.open(OnChange::Refuse).unwrap();
+    let one = PollLimit {
+        rows: 1,
+        ..NO_LIMIT
+    };
+    assert_eq!(directory.poll(one).unwrap().1, ["1"]);
+    directory.commit();
+    directory.options.pattern = "??".to_owned();
+    let error = directory.open(OnChange::Refuse).unwrap_err();
+    assert!(matches!(error, SourceError::Unmatched { .. }), "{error}");
+    let change = error.change().unwrap();
+    assert!(change.now.contains("left out by pattern"), "{}", change.now);
+    directory.open(OnChange::StartOver).unwrap();
+    assert_eq!(directory.read_on(), ["3"]);
 }

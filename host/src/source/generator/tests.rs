@@ -1,3 +1,5 @@
+//! Records of generators: always the same ones, as even, as late and as fast as is asked.
+
 use std::collections::BTreeMap;
 
 use super::*;

@@ -21,6 +21,7 @@ use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::epoch::Checksum;
 use crate::types::ids::PartitionId;
+use crate::types::key::MESSAGE_KEY_BYTES_MAX;
 use crate::types::pipeline::{QueueSourceOptions, QueueStart};
 use crate::types::queue::{QueueBounds, QueueRows};
 
@@ -159,9 +160,18 @@ impl QueueSource {
 
     /// Hands out rows of the first chunk, as many as fit into what is left of the limit, and the first of a poll
     /// whatever its size; how many those are.
-    fn take_rows(&mut self, left: PollLimit, is_first: bool, records: &mut SourceRecords) -> usize {
+    ///
+    /// # Errors
+    ///
+    /// When the key of the next row is too long for a message.
+    fn take_rows(
+        &mut self,
+        left: PollLimit,
+        is_first: bool,
+        records: &mut SourceRecords,
+    ) -> Result<usize, SourceError> {
         let Some(chunk) = self.chunks.front() else {
-            return 0;
+            return Ok(0);
         };
         let rows = &chunk.rows;
         // A chunk begins at the position or was read before that moved on in it.
@@ -171,13 +181,27 @@ impl QueueSource {
             last = last.min((end - chunk.offset) as usize);
         }
         last = last.min(first + left.rows);
+        if rows.keys.bytes.len() > MESSAGE_KEY_BYTES_MAX {
+            let is_long = |row: &usize| rows.keys.get(*row).len() > MESSAGE_KEY_BYTES_MAX;
+            match (first..last).find(is_long) {
+                None => {}
+                Some(row) if row > first => last = row,
+                Some(row) => {
+                    return Err(SourceError::KeyTooLong {
+                        partition: self.options.partition_name.clone(),
+                        offset: self.position.next,
+                        size_bytes: rows.keys.get(row).len(),
+                    });
+                }
+            }
+        }
         let before = bytes_of_first(rows, first);
         let mut taken = first + usize::from(is_first);
         while taken < last && bytes_of_first(rows, taken + 1) - before <= left.bytes {
             taken += 1;
         }
         if taken == first {
-            return 0;
+            return Ok(0);
         }
         records.keys.extend_from(&rows.keys, first..taken);
         records.payloads.extend_from(&rows.payloads, first..taken);
@@ -195,7 +219,7 @@ impl QueueSource {
             passed_bytes: self.position.passed_bytes
                 + (rows.size_bytes_of_first(taken) - rows.size_bytes_of_first(first)) as u64,
         };
-        taken - first
+        Ok(taken - first)
     }
 }
 
@@ -217,15 +241,17 @@ impl Source for QueueSource {
             if taken > 0 && left.rows == 0 {
                 return Ok(PollOutcome::More);
             }
-            match self.has_row() {
-                Ok(true) => {
-                    if self.take_rows(left, taken == 0, records) == 0 {
-                        return Ok(PollOutcome::More);
-                    }
-                }
-                Ok(false) if self.end.is_some() => return Ok(PollOutcome::End),
-                Ok(false) if taken == 0 => return Ok(PollOutcome::Wait),
-                Ok(false) => return Ok(PollOutcome::More),
+            let has_row = self.has_row();
+            let step = has_row.and_then(|has_row| match has_row {
+                true => self.take_rows(left, taken == 0, records).map(Some),
+                false => Ok(None),
+            });
+            match step {
+                Ok(Some(0)) => return Ok(PollOutcome::More),
+                Ok(Some(_)) => {}
+                Ok(None) if self.end.is_some() => return Ok(PollOutcome::End),
+                Ok(None) if taken == 0 => return Ok(PollOutcome::Wait),
+                Ok(None) => return Ok(PollOutcome::More),
                 // What was read goes first; the next call meets it again.
                 Err(_) if taken > 0 => return Ok(PollOutcome::More),
                 Err(error) => return Err(error),
@@ -244,6 +270,10 @@ impl Source for QueueSource {
 
     fn locate(&self, offsets: &RangeInclusive<u64>) -> String {
         numbered("offset", offsets)
+    }
+
+    fn queue_partition(&self) -> Option<PartitionId> {
+        Some(self.position.partition)
     }
 
     fn write_time(&self) -> Timestamp {

@@ -44,6 +44,14 @@ impl FakeQueue {
         state.chunks.push((first, rows));
     }
 
+    /// Appends a row with a key of so many bytes to the last chunk.
+    fn append_key(&self, key_bytes: usize, payload: &str) {
+        let mut state = self.state.lock().unwrap();
+        let (_, rows) = state.chunks.last_mut().unwrap();
+        rows.push(&vec![b'k'; key_bytes], 5, payload.as_bytes());
+        state.bounds.end += 1;
+    }
+
     fn trim(&self, before: u64) {
         let mut state = self.state.lock().unwrap();
         state.bounds.start = before;
@@ -293,4 +301,35 @@ fn a_position_beyond_the_end_and_an_unknown_queue_are_refused() {
     ));
     let refused = open(&connector(true, QueueStart::Start), Opening::at(None));
     assert!(matches!(refused.err(), Some(SourceError::NoQueue { .. })));
+}
+
+#[test]
+fn a_row_whose_key_is_too_long_is_named_and_not_passed_over() {
+    let queue = FakeQueue::new(3);
+    queue.append(1, &["a"]);
+    queue.append_key(MESSAGE_KEY_BYTES_MAX, "longest");
+    queue.append_key(MESSAGE_KEY_BYTES_MAX + 1, "long");
+    queue.append_key(1, "b");
+    let mut source = open_at(&queue, false, None, OnChange::Refuse).unwrap();
+    let limit = PollLimit {
+        rows: 10,
+        bytes: 1 << 20,
+    };
+    let mut records = SourceRecords::default();
+    source.poll(limit, &mut records).unwrap();
+    assert_eq!(records.payloads.len(), 2);
+    for _ in 0..2 {
+        let error = source.poll(limit, &mut records).unwrap_err().to_string();
+        assert!(
+            error.starts_with("offset 2 of queue alerts[0] has a key of 32769 bytes"),
+            "{error}"
+        );
+    }
+    let position = QueuePosition::decode(&source.position()).unwrap();
+    assert_eq!(position.next, 2);
+    queue.trim(3);
+    let go_on = open_at(&queue, false, Some(&source.position()), OnChange::StartOver);
+    records.clear();
+    go_on.unwrap().poll(limit, &mut records).unwrap();
+    assert_eq!(records.payloads.get(0), b"b");
 }

@@ -302,7 +302,8 @@ pub fn who_listens_is_told_of_rows_that_can_be_read(fixture: &Fixture) {
     let told = Arc::new(AtomicUsize::new(0));
     for _ in 0..2 {
         let told = Arc::clone(&told);
-        storage.on_queue_append(Arc::new(move || {
+        storage.on_queue_append(Arc::new(move |queues| {
+            assert_eq!(queues, [QUEUE], "and of no other");
             told.fetch_add(1, Ordering::SeqCst);
         }));
     }

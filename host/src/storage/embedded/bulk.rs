@@ -47,6 +47,9 @@ const JOURNAL_BYTES_MAX: u64 = 512 << 20;
 pub(super) struct Bulk {
     database: Database,
     rows: Keyspace,
+    /// Whether there are writes that a loss of power would undo.
+    #[cfg(test)]
+    has_unsynced: std::sync::atomic::AtomicBool,
 }
 
 /// Why the bulk rows could not be opened.
@@ -78,7 +81,12 @@ impl Bulk {
             })?;
         let rows = (database.keyspace(KEYSPACE, KeyspaceCreateOptions::default))
             .map_err(|error| OpenError::Failed(failed("open its rows", error)))?;
-        Ok(Bulk { database, rows })
+        Ok(Bulk {
+            database,
+            rows,
+            #[cfg(test)]
+            has_unsynced: std::sync::atomic::AtomicBool::new(false),
+        })
     }
 
     /// Makes a store without rows in `dir`, where nothing is.
@@ -149,6 +157,9 @@ impl Bulk {
         &self,
         changes: impl IntoIterator<Item = RowChange>,
     ) -> Result<(), StorageError> {
+        #[cfg(test)]
+        self.has_unsynced
+            .store(true, std::sync::atomic::Ordering::SeqCst);
         let mut batch = self.database.batch();
         for (key, value) in changes {
             match value {
@@ -198,7 +209,17 @@ impl Bulk {
     /// Makes everything written so far durable.
     pub(super) fn sync(&self) -> Result<(), StorageError> {
         (self.database.persist(PersistMode::SyncData))
-            .map_err(|error| failed("sync its journal", error))
+            .map_err(|error| failed("sync its journal", error))?;
+        #[cfg(test)]
+        self.has_unsynced
+            .store(false, std::sync::atomic::Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Whether a loss of power would undo something that was written.
+    #[cfg(test)]
+    pub(super) fn has_unsynced(&self) -> bool {
+        self.has_unsynced.load(std::sync::atomic::Ordering::SeqCst)
     }
 }
 

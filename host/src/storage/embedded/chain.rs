@@ -19,8 +19,10 @@ pub(super) struct Link {
     pub(super) head: Head,
     /// File, offset and end of each append.
     pub(super) appends: Vec<(SinkFileId, u64, u64)>,
+    /// Files that get no more rows.
+    pub(super) finished: Vec<SinkFileId>,
     /// The rows that it brings to queues.
-    queues: Vec<QueueSpan>,
+    pub(super) queues: Vec<QueueSpan>,
 }
 
 /// Those of all partitions.
@@ -38,26 +40,27 @@ pub(super) fn follow_chain(
     let mut chain = Vec::new();
     let mut at = head;
     while at != stands_at {
-        let damage = |finding: String| {
+        let damage = |finding: String, hides_queue_rows: bool| {
             Ok(Err(Damage {
                 epoch: at.epoch,
                 finding: format!("{finding}; its rows stand at epoch {}", stands_at.epoch),
+                hides_queue_rows,
             }))
         };
         if at.epoch <= stands_at.epoch {
-            return damage("its entries lead past its rows".to_owned());
+            return damage("its entries lead past its rows".to_owned(), true);
         }
         let key = keys::entry(partition, at.generation, at.epoch);
         let Some(bytes) = shared.bulk.get(&key)? else {
             withhold(withheld, partition, &chain);
-            return damage("the entry of a decided epoch is gone".to_owned());
+            return damage("the entry of a decided epoch is gone".to_owned(), true);
         };
         let entry = match Entry::decode(&bytes, at.checksum) {
             Ok(entry) => entry,
             Err(finding) => {
                 withhold(withheld, partition, &chain);
-                withhold_heads(shared, partition, at, stands_at, withheld)?;
-                return damage(finding);
+                let all_known = withhold_heads(shared, partition, at, stands_at, withheld)?;
+                return damage(finding, !all_known);
             }
         };
         let commit = &entry.commit;
@@ -65,7 +68,8 @@ pub(super) fn follow_chain(
             != (partition, at.generation, at.epoch)
         {
             withhold(withheld, partition, &chain);
-            return damage("the entry of a decided epoch is another one's".to_owned());
+            let finding = "the entry of a decided epoch is another one's".to_owned();
+            return damage(finding, true);
         }
         let appends = (commit.appends.iter().zip(&entry.head.files))
             .map(|(append, offset)| (append.file, *offset, offset + append.bytes.len() as u64))
@@ -73,6 +77,7 @@ pub(super) fn follow_chain(
         chain.push(Link {
             head: at,
             appends,
+            finished: commit.finished_files.clone(),
             queues: entry.head.queues,
         });
         at = entry.head.predecessor;
@@ -89,24 +94,24 @@ pub(super) fn withhold(withheld: &mut Withheld, partition: PartitionId, chain: &
 }
 
 /// The same for entries from `at` on back to where the rows stand, as far as their heads are whole: who follows
-/// must not take their room in queues.
+/// must not take their room in queues. Whether that is all of them.
 fn withhold_heads(
     shared: &Shared,
     partition: PartitionId,
     mut at: Head,
     stands_at: Head,
     withheld: &mut Withheld,
-) -> Result<(), StorageError> {
+) -> Result<bool, StorageError> {
     while at != stands_at && at.epoch > stands_at.epoch {
         let key = keys::entry(partition, at.generation, at.epoch);
         let entry = shared.bulk.get(&key)?;
         let Some(Ok(head)) = entry.map(|bytes| EntryHead::decode(&bytes, at.checksum)) else {
-            break;
+            return Ok(false);
         };
         withheld.add(partition, at.epoch, &head.queues);
         at = head.predecessor;
     }
-    Ok(())
+    Ok(at == stands_at)
 }
 
 /// Reads a link's entry once more.

@@ -26,7 +26,7 @@ use crate::storage::embedded::decisions::{Decision, Proposal};
 use crate::storage::embedded::faults::pass;
 use crate::storage::embedded::finishing::finish_files;
 use crate::storage::embedded::positions::Positions;
-use crate::storage::embedded::queue::{Placement, QueueTrim, Submitted, Taken, Work};
+use crate::storage::embedded::queue::{Placement, QueueTrim, Submitted, Taken, TrimmedRows, Work};
 use crate::storage::embedded::queue_partitions::DecidedChunks;
 use crate::storage::embedded::sink_files::PlacedAppend;
 use crate::storage::embedded::snapshot::EmbeddedSnapshot;
@@ -173,7 +173,17 @@ impl Committer {
                 self.refuse(vec![(submitted, refusal)])?;
                 continue;
             }
-            let places = positions.assign(&submitted)?;
+            let places = match positions.assign(&submitted) {
+                Ok(places) => places,
+                Err(error @ StorageError::Undecodable { .. }) => {
+                    if submitted.placement.is_some() {
+                        writes.push((entry_key(&submitted).into(), None));
+                    }
+                    refuse_unstorable(&submitted, &error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let is_staged = (submitted.placement.as_ref())
                 .is_some_and(|old| old.predecessor == head && old.places == places);
             if !is_staged {
@@ -333,9 +343,9 @@ impl Committer {
             partitions.insert(partition);
             answers.push((submitted.answer, head));
         }
-        let has_chunks = !chunks.is_empty();
         let of_queues = chunks.into_runs(&self.shared)?;
-        partitions.extend(of_queues.iter().map(|(queue, _)| *queue));
+        let queues: Vec<PartitionId> = of_queues.iter().map(|(queue, _)| *queue).collect();
+        partitions.extend(&queues);
         // Whole epochs, with what they bring to queues, at one moment.
         self.shared
             .overlay
@@ -347,8 +357,8 @@ impl Committer {
             // Who asked may have gone away.
             let _ = answer.try_send(Ok(CommitOutcome::Committed(head)));
         }
-        if has_chunks {
-            self.shared.tell_queue_listeners();
+        if !queues.is_empty() {
+            self.shared.tell_queue_listeners(&queues);
         }
         for partition in partitions {
             self.shared.overlay.compact(partition);
@@ -376,6 +386,9 @@ impl Committer {
             finished.for_each(|file| self.shared.sink_files().set_finished(*file));
             finish_files(&self.shared)?;
         }
+        for file in self.pending.iter().flat_map(|decided| &decided.finished) {
+            self.shared.sink_files().check_finishable(*file)?;
+        }
         apply(&self.shared, &mut self.pending)?;
         if finishes {
             pass(&self.shared.faults, "finish: sync the rows")?;
@@ -391,16 +404,16 @@ impl Committer {
         pending.any(|decided| !decided.finished.is_empty())
     }
 
-    /// Lets rows of a queue's partition go. What can't be planned changes nothing and is told to who asked.
+    /// Lets rows of queues go. A partition for which that can't be planned stays as it is, and who asked is told.
     fn trim(&mut self, trim: &QueueTrim) -> Result<(), StorageError> {
         self.apply()?;
-        let done = match trim.before {
-            None => Ok(self.shared.remove(trim.queue)?),
-            Some(before) => match self.shared.plan_trim(trim.queue, before) {
-                Ok(Some(bounds)) => Ok(self.shared.trim(trim.queue, &bounds)?),
-                Ok(None) => Ok(()),
-                Err(finding) => Err(finding),
-            },
+        let done = match &trim.what {
+            TrimmedRows::All(queue) => Ok(self.shared.remove(*queue)?),
+            TrimmedRows::Below(trims) => {
+                let (planned, done) = self.shared.plan_trims(trims);
+                self.shared.trim(&planned)?;
+                done
+            }
         };
         // Who asked may have gone away.
         let _ = trim.answer.send(done);
@@ -418,6 +431,16 @@ impl Committer {
 fn entry_key(submitted: &Submitted) -> Vec<u8> {
     let epoch = submitted.epoch;
     keys::entry(epoch.partition, epoch.generation, epoch.epoch)
+}
+
+/// Tells who submitted an epoch that it has rows for a queue that is damaged.
+fn refuse_unstorable(submitted: &Submitted, damage: &StorageError) {
+    // Who asked may have gone away.
+    let _ = submitted.answer.send(Err(StorageError::Unstorable {
+        partition: submitted.epoch.partition,
+        epoch: submitted.epoch.epoch,
+        finding: format!("{damage}; restore the data directory from a backup, or delete the queue"),
+    }));
 }
 
 fn proposal(submitted: &Submitted) -> Option<Proposal> {

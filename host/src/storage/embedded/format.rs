@@ -95,6 +95,11 @@ pub(super) fn settle(dir: &Path, faults: &Arc<dyn FaultPoints>) -> Result<(), St
     directories::sync(dir)
 }
 
+/// The file that says which format a directory has.
+pub(super) fn path(dir: &Path) -> PathBuf {
+    dir.join(FILE)
+}
+
 /// What the file holds for a format.
 pub(super) fn contents(format: u32) -> String {
     format!("{INTRODUCTION}{format}\n")

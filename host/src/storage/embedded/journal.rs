@@ -26,6 +26,9 @@ const END: u8 = 3;
 const CLEAR: u8 = 4;
 const MAGIC: [u8; 4] = *b"FJL\x03";
 
+/// What the names of saved tails begin with.
+const TAIL_PREFIX: &str = "bulk-journal-";
+
 /// How many cut-off tails are kept; the newest takes the place of the last.
 const TAILS_MAX: usize = 8;
 
@@ -81,6 +84,17 @@ fn list(dir: &Path) -> Result<Vec<(u64, PathBuf)>, StorageError> {
     Ok(journals)
 }
 
+/// A torn tail that was saved in a data directory, if there is any.
+pub(super) fn any_saved_tail(data_dir: &Path) -> Result<Option<PathBuf>, StorageError> {
+    for file in std::fs::read_dir(data_dir).map_err(|error| failed("list", data_dir, error))? {
+        let file = file.map_err(|error| failed("list", data_dir, error))?;
+        if file.file_name().to_string_lossy().starts_with(TAIL_PREFIX) {
+            return Ok(Some(file.path()));
+        }
+    }
+    Ok(None)
+}
+
 fn save_tail(
     journal: &Path,
     id: u64,
@@ -88,7 +102,7 @@ fn save_tail(
     end: u64,
     data_dir: &Path,
 ) -> Result<PathBuf, StorageError> {
-    let name = |number| data_dir.join(format!("bulk-journal-{id}-at-{start}.torn-{number}"));
+    let name = |number| data_dir.join(format!("{TAIL_PREFIX}{id}-at-{start}.torn-{number}"));
     let path = (0..TAILS_MAX)
         .map(name)
         .find(|path| !path.exists())
@@ -100,7 +114,11 @@ fn save_tail(
         io::copy(&mut from.take(end - start), &mut to)?;
         to.sync_all()
     };
-    save().map_err(|error| failed("save the torn tail in", &path, error))?;
+    save().map_err(|error| {
+        // A part of it is of no use; the tail itself is still where it was.
+        let _ = std::fs::remove_file(&path);
+        failed("save the torn tail in", &path, error)
+    })?;
     Ok(path)
 }
 

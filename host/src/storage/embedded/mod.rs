@@ -23,6 +23,7 @@ mod faults;
 mod finishing;
 mod format;
 mod journal;
+mod later_files;
 mod lock;
 mod mark;
 mod opening;
@@ -49,6 +50,8 @@ mod crash_files;
 mod crash_queues;
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod finishing_tests;
 #[cfg(test)]
 mod queue_tests;
 #[cfg(test)]
@@ -79,10 +82,11 @@ use committer::Committer;
 use decisions::Decisions;
 use faults::pass;
 pub use faults::{FaultPoints, NoFaults};
+pub use later_files::LaterFiles;
 use lock::DirectoryLock;
 use opening::read_or_refuse;
 use overlay::Overlay;
-use queue::{Queue, QueueTrim, Submitted, Work};
+use queue::{Queue, QueueTrim, Submitted, TrimmedRows, Work};
 use run::Run;
 pub use sink_checks::check_new_sink_file;
 pub use sink_files::SinkFileLength;
@@ -178,8 +182,8 @@ fn last_words(dir: &Path, error: &StorageError) -> String {
         cause = error.source();
     }
     let what = format!(
-        "the run with data directory {} has ended, because what it committed could not be brought to \
-         its place: {chain}.",
+        "data directory {} was closed at once, because what was committed could not be brought to its place: \
+         {chain}.",
         dir.display()
     );
     match error {
@@ -188,8 +192,8 @@ fn last_words(dir: &Path, error: &StorageError) -> String {
             format!("{what} Rows that wait to be written are kept for the next run.")
         }
         _ => format!(
-            "{what} Nothing that was committed is lost, and the next run goes on from there. Free \
-             space on the disk or check the disk, then run it again."
+            "{what} Nothing that was committed is lost, and the next run or command goes on from there. Free \
+             space on the disk or check the disk, then run the command again."
         ),
     }
 }
@@ -224,6 +228,8 @@ pub struct Damage {
     pub epoch: EpochId,
     /// What was found.
     pub finding: String,
+    /// Whether it may have brought rows to queues of which nobody knows to which, nor how many.
+    pub hides_queue_rows: bool,
 }
 
 /// Storage in a local directory. Dropping it applies what is decided, ends the committer and
@@ -256,6 +262,8 @@ struct Shared {
     heads: RwLock<HashMap<PartitionId, Head>>,
     damaged: RwLock<BTreeMap<PartitionId, Damage>>,
     sink_files: Mutex<SinkFiles>,
+    /// Below which offset no chunk of a queue's partition is stored, where that is known.
+    swept_queues: Mutex<HashMap<PartitionId, u64>>,
     /// Told of new rows in queues.
     queue_listeners: RwLock<Vec<QueueListener>>,
     /// Held for writing while a catalog change is not durable yet, so that nobody reads it.
@@ -269,7 +277,7 @@ impl EmbeddedStorage {
     /// # Errors
     ///
     /// [`StorageError::NewerDirectory`] when a newer release made it, and nothing in it is touched;
-    /// [`StorageError::InUse`] when another process has it; [`StorageError::MissingStore`] or
+    /// [`StorageError::InUse`] when another process has it; [`StorageError::MissingStore`], [`StorageError::StoresGone`] or
     /// [`StorageError::MixedStores`] when its halves do not belong together;
     /// [`StorageError::DecisionsLost`] when decisions are gone; [`StorageError::RestoreUnfinished`] when a
     /// backup is not wholly in it; [`StorageError::Unreadable`] when a store fails. Damaged partitions are no error here: each is logged at level error with its
@@ -287,6 +295,7 @@ impl EmbeddedStorage {
         lock: DirectoryLock,
         options: EmbeddedOptions,
     ) -> Result<EmbeddedStorage, StorageError> {
+        pair::prepare(dir, &options.faults)?;
         format::settle(dir, &options.faults)?;
         let shared = read_or_refuse(dir, || Shared::open(dir, options))?;
         let committer = Committer::new(Arc::clone(&shared));
@@ -345,14 +354,10 @@ impl EmbeddedStorage {
         self.shared.sink_files().check(path)
     }
 
-    fn ask_to_trim(&self, queue: PartitionId, before: Option<u64>) -> Result<(), StorageError> {
+    fn ask_to_trim(&self, what: TrimmedRows) -> Result<(), StorageError> {
         self.shared.check_running()?;
         let (answer, done) = mpsc::sync_channel(1);
-        let trim = QueueTrim {
-            queue,
-            before,
-            answer,
-        };
+        let trim = QueueTrim { what, answer };
         self.shared.queue.push(vec![Work::Trim(trim)]);
         done.recv().unwrap_or(Err(StorageError::Stopped))
     }
@@ -397,6 +402,7 @@ impl Shared {
             heads: RwLock::default(),
             damaged: RwLock::default(),
             sink_files: Mutex::new(sink_files),
+            swept_queues: Mutex::default(),
             queue_listeners: RwLock::default(),
             catalog: RwLock::new(()),
             has_stopped: AtomicBool::new(false),
@@ -446,6 +452,19 @@ impl Shared {
         })
     }
 
+    /// Where rows of queues end is only known as long as no damage hides some: their offsets would be given twice.
+    fn check_queue_ends(&self) -> Result<(), StorageError> {
+        let damaged = self.damaged.read().unwrap_or_else(PoisonError::into_inner);
+        let mut hiding = (damaged.iter()).filter(|(_, damage)| damage.hides_queue_rows);
+        hiding.next().map_or(Ok(()), |(partition, damage)| {
+            Err(StorageError::QueueEndsUnknown {
+                partition: *partition,
+                epoch: damage.epoch,
+                finding: damage.finding.clone(),
+            })
+        })
+    }
+
     fn decided_head(&self, partition: PartitionId) -> Head {
         let heads = self.heads.read().unwrap_or_else(PoisonError::into_inner);
         heads.get(&partition).copied().unwrap_or_default()
@@ -481,6 +500,9 @@ impl Shared {
     ) -> Result<(Submitted, CommitTicket), StorageError> {
         self.check_undamaged(commit.partition)?;
         codec::check_storable(&commit)?;
+        if !commit.queue_appends.is_empty() {
+            self.check_queue_ends()?;
+        }
         if !commit.appends.is_empty() {
             let files = self.sink_files();
             if let Some(append) = commit
@@ -637,12 +659,21 @@ impl Storage for EmbeddedStorage {
         Ok(id)
     }
 
-    fn trim_queue(&self, queue: PartitionId, before: u64) -> Result<(), StorageError> {
-        self.ask_to_trim(queue, Some(before))
+    fn check_file_series(&self, path: &Path) -> Result<(), StorageError> {
+        self.shared.sink_files().check_series(path)
+    }
+
+    fn trim_queues(&self, trims: &[(PartitionId, u64)]) -> Result<(), StorageError> {
+        self.shared.check_queue_ends()?;
+        self.ask_to_trim(TrimmedRows::Below(trims.to_vec()))
+    }
+
+    fn check_queue_ends(&self) -> Result<(), StorageError> {
+        self.shared.check_queue_ends()
     }
 
     fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError> {
-        self.ask_to_trim(queue, None)
+        self.ask_to_trim(TrimmedRows::All(queue))
     }
 
     fn on_queue_append(&self, listener: QueueListener) {

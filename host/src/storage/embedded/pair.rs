@@ -16,7 +16,7 @@ use crate::storage::embedded::bulk::{Bulk, OpenError, failed};
 use crate::storage::embedded::decisions::Decisions;
 use crate::storage::embedded::directories;
 use crate::storage::embedded::faults::{FaultPoints, pass};
-use crate::storage::embedded::journal;
+use crate::storage::embedded::{format, journal};
 use crate::storage::{StorageError, codec, keys};
 
 pub(super) const DECISIONS: &str = "decisions";
@@ -32,6 +32,29 @@ const NO_BULK: &str = "bulk rows (states, positions, chunks)";
 /// Whether one of the stores is in `dir`.
 pub(super) fn exists_in(dir: &Path) -> bool {
     dir.join(DECISIONS).exists() || dir.join(BULK).exists()
+}
+
+/// Marks a directory without stores as one in which some are to be made, before anything in it says that there were
+/// any. The directory's lock must be held.
+///
+/// # Errors
+///
+/// [`StorageError::StoresGone`] when something says that there were some.
+pub(super) fn prepare(dir: &Path, faults: &Arc<dyn FaultPoints>) -> Result<(), StorageError> {
+    if exists_in(dir) {
+        return Ok(());
+    }
+    if !dir.join(MAKING_MARK).exists() {
+        let format = format::check(dir)?.then(|| format::path(dir));
+        if let Some(witness) = format.or(journal::any_saved_tail(dir)?) {
+            return Err(StorageError::StoresGone {
+                path: dir.to_owned(),
+                witness,
+                present_once: "decisions/ and bulk/",
+            });
+        }
+    }
+    begin(dir, &[BULK, DECISIONS], faults)
 }
 
 /// Opens both stores in `dir`, or makes both. The directory's lock must be held.

@@ -31,7 +31,14 @@ impl<'a> Positions<'a> {
     }
 
     /// Gives the next epoch's appends their places.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Undecodable`] when the bounds of a queue do not decode: then it gets none.
     pub(super) fn assign(&mut self, submitted: &Submitted) -> Result<AppendPlaces, StorageError> {
+        for append in &submitted.queue_appends {
+            self.bounds_of(append.queue)?;
+        }
         Ok(AppendPlaces {
             files: self.assign_in_files(submitted),
             queues: (submitted.queue_appends.iter())

@@ -48,17 +48,24 @@ pub(super) enum Work {
     Settle(SyncSender<()>),
     /// Do the same, then take a snapshot.
     Snapshot(SyncSender<EmbeddedSnapshot>),
-    /// Let rows of a queue's partition go, then answer.
+    /// Let rows of queues go, then answer.
     Trim(QueueTrim),
 }
 
-/// A change of a queue's partition that is no epoch's.
+/// A change of queues that is no epoch's.
 #[derive(Debug, Clone)]
 pub(super) struct QueueTrim {
-    pub(super) queue: PartitionId,
-    /// Rows below go; `None`: the whole partition goes.
-    pub(super) before: Option<u64>,
+    pub(super) what: TrimmedRows,
     pub(super) answer: SyncSender<Result<(), StorageError>>,
+}
+
+/// Which rows of queues go.
+#[derive(Debug, Clone)]
+pub(super) enum TrimmedRows {
+    /// Those of these partitions below these offsets.
+    Below(Vec<(PartitionId, u64)>),
+    /// The whole partition.
+    All(PartitionId),
 }
 
 impl Work {

@@ -5,8 +5,9 @@
 //!
 //! **Invariant:** only the committer, and a recovery before it, writes here.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use crate::storage::embedded::bulk::{RowBytes, RowChange};
 use crate::storage::embedded::faults::pass;
@@ -20,8 +21,8 @@ use crate::storage::{QueueListener, StorageError, keys};
 use crate::types::ids::PartitionId;
 use crate::types::queue::{QueueAppend, QueueBounds, QueuePlace};
 
-/// Most chunks that are removed in one write. Others may commit between two.
-const REMOVALS_PER_WRITE: usize = 4_096;
+/// Most rows that a trim changes in one write: it bounds what one batch holds in memory.
+const CHANGES_PER_WRITE: usize = 4_096;
 
 /// Chunks of decided epochs, by their queue's partition.
 #[derive(Debug, Default)]
@@ -40,10 +41,6 @@ impl DecidedChunks {
             let chunks = self.chunks.entry(append.queue).or_default();
             chunks.push(QueueChunk { place, append });
         }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
     }
 
     /// A run for each partition: its chunks, and the bounds with them. What was trimmed in the meantime is left
@@ -76,8 +73,35 @@ impl Shared {
         })
     }
 
+    /// The same; `None` when they do not decode, which is the queue's damage and nobody else's.
+    pub(super) fn decodable_bounds(
+        &self,
+        queue: PartitionId,
+    ) -> Result<Option<QueueBounds>, StorageError> {
+        match self.queue_bounds(queue) {
+            Err(StorageError::Undecodable { .. }) => Ok(None),
+            bounds => bounds.map(Some),
+        }
+    }
+
+    /// What trims would make of bounds, as far as they change any, and the first failure to find that out.
+    pub(super) fn plan_trims(
+        &self,
+        trims: &[(PartitionId, u64)],
+    ) -> (Vec<(PartitionId, QueueBounds)>, Result<(), StorageError>) {
+        let mut planned = Vec::with_capacity(trims.len());
+        let mut done = Ok(());
+        for (queue, before) in trims {
+            match self.plan_trim(*queue, *before) {
+                Ok(bounds) => planned.extend(bounds.map(|bounds| (*queue, bounds))),
+                Err(finding) => done = done.and(Err(finding)),
+            }
+        }
+        (planned, done)
+    }
+
     /// What a trim would make of the bounds; `None`: they stay.
-    pub(super) fn plan_trim(
+    fn plan_trim(
         &self,
         queue: PartitionId,
         before: u64,
@@ -95,69 +119,81 @@ impl Shared {
         Ok(Some(trimmed).filter(|trimmed| *trimmed != bounds))
     }
 
-    /// Writes the new bounds, with which everything below them is gone, and removes the chunks there. The
-    /// overlay must be applied.
-    pub(super) fn trim(
-        &self,
-        queue: PartitionId,
-        bounds: &QueueBounds,
-    ) -> Result<(), StorageError> {
-        let new = (
-            RowBytes::from(keys::queue_bounds(queue)),
-            Some(encode_queue_bounds(bounds).into()),
-        );
+    /// Writes new bounds, with which everything below them is gone, and removes the chunks there; one sync for all.
+    /// The overlay must be applied.
+    pub(super) fn trim(&self, trims: &[(PartitionId, QueueBounds)]) -> Result<(), StorageError> {
+        if trims.is_empty() {
+            return Ok(());
+        }
+        let ends: Vec<(PartitionId, u64)> = (trims.iter())
+            .map(|(queue, bounds)| (*queue, bounds.start))
+            .collect();
         if self.is_sabotaged(Sabotage::ChunksTrimmedBeforeBounds) {
-            self.remove_chunks(queue, bounds.start, None)?;
+            self.remove_chunks(&ends, Vec::new())?;
         }
         // What a crash may leave of the chunks is below the bounds, and goes with the next trim.
-        self.remove_chunks(queue, bounds.start, Some(new))?;
+        let bounds = (trims.iter())
+            .map(|(queue, bounds)| bounds_row(*queue, bounds))
+            .collect();
+        self.remove_chunks(&ends, bounds)?;
         pass(&self.faults, "trim: sync the rows")?;
         self.bulk.sync()
     }
 
     /// Removes a partition's chunks, then its bounds. The overlay must be applied.
     pub(super) fn remove(&self, queue: PartitionId) -> Result<(), StorageError> {
-        let bounds = self.queue_bounds(queue)?;
-        let empty = QueueBounds {
+        // Half of it gone must look trimmed, not torn. Bounds that do not decode are no better with their chunks.
+        let emptied = self.decodable_bounds(queue)?.map(|bounds| QueueBounds {
             start: bounds.end,
             trimmed_bytes: bounds.written_bytes,
             ..bounds
-        };
-        // Half of it gone must look trimmed, not torn.
-        let key = RowBytes::from(keys::queue_bounds(queue));
-        let emptied = (key.clone(), Some(encode_queue_bounds(&empty).into()));
-        self.remove_chunks(queue, u64::MAX, Some(emptied))?;
+        });
+        let emptied = emptied.map(|bounds| bounds_row(queue, &bounds));
+        self.remove_chunks(&[(queue, u64::MAX)], emptied.into_iter().collect())?;
+        self.swept_queues().remove(&queue);
         pass(&self.faults, "trim: remove the bounds")?;
-        self.bulk.write([(key, None)])?;
+        self.bulk
+            .write([(RowBytes::from(keys::queue_bounds(queue)), None)])?;
         pass(&self.faults, "trim: sync the rows")?;
         self.bulk.sync()
     }
 
-    /// Removes the chunks whose last row lies below `end`, a few at a time, the first ones together with
-    /// another change.
+    /// Removes the chunks of partitions whose last row lies below an offset, many in one write; the first ones
+    /// together with other changes.
     fn remove_chunks(
         &self,
-        queue: PartitionId,
-        end: u64,
-        mut change: Option<RowChange>,
+        ends: &[(PartitionId, u64)],
+        mut changes: Vec<RowChange>,
     ) -> Result<(), StorageError> {
-        let range = (
-            std::ops::Bound::Included(keys::queue_rows(queue, 0)),
-            std::ops::Bound::Excluded(keys::queue_rows(queue, end)),
-        );
         let view = self.bulk.view();
-        let mut chunks = view.keys(range);
-        loop {
-            let mut changes: Vec<RowChange> = change.take().into_iter().collect();
-            for key in chunks.by_ref().take(REMOVALS_PER_WRITE) {
+        for (queue, end) in ends {
+            // What was removed earlier leaves traces in the tree, over which a scan from the start has to go.
+            let swept = self.swept_queues().get(queue).copied().unwrap_or_default();
+            let range = (
+                Bound::Included(keys::queue_rows(*queue, swept.min(*end))),
+                Bound::Excluded(keys::queue_rows(*queue, *end)),
+            );
+            for key in view.keys(range) {
                 changes.push((key?, None));
+                if changes.len() >= CHANGES_PER_WRITE {
+                    self.write_trim(std::mem::take(&mut changes))?;
+                }
             }
-            if changes.is_empty() {
-                return Ok(());
-            }
-            pass(&self.faults, "trim: write the rows")?;
-            self.bulk.write(changes)?;
         }
+        if !changes.is_empty() {
+            self.write_trim(changes)?;
+        }
+        self.swept_queues().extend(ends.iter().copied());
+        Ok(())
+    }
+
+    fn write_trim(&self, changes: Vec<RowChange>) -> Result<(), StorageError> {
+        pass(&self.faults, "trim: write the rows")?;
+        self.bulk.write(changes)
+    }
+
+    fn swept_queues(&self) -> MutexGuard<'_, HashMap<PartitionId, u64>> {
+        (self.swept_queues.lock()).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has a listener called from here on.
@@ -169,12 +205,17 @@ impl Shared {
         listeners.push(listener);
     }
 
-    /// Tells all who listen that there are new rows.
-    pub(super) fn tell_queue_listeners(&self) {
+    /// Tells all who listen that there are new rows in these partitions.
+    pub(super) fn tell_queue_listeners(&self, queues: &[PartitionId]) {
         let listeners = self
             .queue_listeners
             .read()
             .unwrap_or_else(PoisonError::into_inner);
-        listeners.iter().for_each(|listener| listener());
+        listeners.iter().for_each(|listener| listener(queues));
     }
+}
+
+fn bounds_row(queue: PartitionId, bounds: &QueueBounds) -> RowChange {
+    let key = RowBytes::from(keys::queue_bounds(queue));
+    (key, Some(encode_queue_bounds(bounds).into()))
 }

@@ -115,6 +115,7 @@ fn rows_of_a_damaged_partition_are_withheld_by_name_and_come_when_it_is_whole() 
         // Nobody else gets the room at the end.
         check_missing(&storage, 8, 9, &whose("epoch e3"));
         assert_eq!(read_bounds(&storage, QUEUE).unwrap().end, 10);
+        storage.check_queue_ends().unwrap();
     }
     let storage = open(&image.join("data")).unwrap();
     append(&storage, 2, "k");
@@ -168,6 +169,7 @@ fn an_entry_with_a_damaged_body_keeps_its_room_in_queues() {
     check_missing(&storage, 4, 5, &["epoch e2", "partition p1"]);
     check_missing(&storage, 8, 9, &["epoch e3", "partition p1"]);
     assert_eq!(readable(&storage, 6).unwrap(), ["g", "h"]);
+    storage.check_queue_ends().unwrap();
 }
 
 #[test]
@@ -181,9 +183,27 @@ fn a_hole_of_a_lost_entry_is_never_read_over() {
     assert_eq!(readable(&storage, 2).unwrap(), ["c", "d"]);
     check_missing(&storage, 4, 5, &["nothing is stored", "restore", "trim"]);
     check_missing(&storage, 8, 9, &["epoch e3", "partition p1"]);
-    // The way out that the error names.
-    storage.trim_queue(QUEUE, 6).unwrap();
+    // Whether more rows followed nobody knows: no offset is given to others, nothing is thrown away.
+    let bounds = read_bounds(&storage, QUEUE).unwrap();
+    let lease = grant(&storage, 2);
+    let mut commit = commit_of(lease, 3);
+    commit.queue_appends.push(queue_append(QUEUE, 1, &["k"]));
+    let refusals = [
+        storage.commit_epoch(lease, commit).unwrap_err(),
+        storage.trim_queue(QUEUE, 6).unwrap_err(),
+        storage.check_queue_ends().unwrap_err(),
+    ];
+    for refusal in refusals {
+        let text = refusal.to_string();
+        for part in ["partition p1", "epoch e2", "gone", "backup"] {
+            assert!(text.contains(part), "{part} is missing in: {text}");
+        }
+    }
+    assert_eq!(read_bounds(&storage, QUEUE).unwrap(), bounds);
     assert_eq!(readable(&storage, 6).unwrap(), ["g", "h"]);
+    // Who brings no rows to queues goes on.
+    let outcome = storage.commit_epoch(lease, commit_of(lease, 3)).unwrap();
+    assert!(matches!(outcome, CommitOutcome::Committed(_)));
 }
 
 #[test]
@@ -242,4 +262,156 @@ fn a_trim_takes_along_what_an_interrupted_one_left() {
     storage.trim_queue(QUEUE, 5).unwrap();
     assert_eq!(storage.get(&first).unwrap(), None);
     assert_eq!(readable(&storage, 5).unwrap(), ["f", "g", "h", "i", "j"]);
+}
+
+#[test]
+fn trims_of_many_partitions_cost_what_one_does_and_are_all_there_after_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let (live, image) = (dir.path().join("live"), dir.path().join("image"));
+    let probe = Arc::new(Probe::default());
+    let storage = EmbeddedStorage::open(&live, lagging(&probe)).unwrap();
+    let queues: Vec<PartitionId> = (100..164).map(PartitionId).collect();
+    let lease = grant(&storage, 1);
+    for epoch in 1..=3 {
+        let mut commit = commit_of(lease, epoch);
+        let appends = (queues.iter()).map(|queue| queue_append(*queue, 1, &["row", "row"]));
+        commit.queue_appends.extend(appends);
+        storage.commit_epoch(lease, commit).unwrap();
+    }
+    let costs = || {
+        [
+            "apply: write the rows",
+            "trim: write the rows",
+            "trim: sync the rows",
+        ]
+        .map(|point| probe.count(point))
+    };
+    let before = costs();
+    let trims: Vec<(PartitionId, u64)> = queues.iter().map(|queue| (*queue, 3)).collect();
+    storage.trim_queues(&trims).unwrap();
+    let cost: Vec<usize> = (costs().iter().zip(before))
+        .map(|(now, then)| now - then)
+        .collect();
+    assert_eq!(cost, [1, 1, 1]);
+    copy_directory(&live, &image);
+    drop(storage);
+    let storage = open(&image).unwrap();
+    for queue in queues {
+        let bounds = read_bounds(&storage, queue).unwrap();
+        assert_eq!((bounds.start, bounds.end), (3, 6));
+        assert_eq!(storage.get(&keys::queue_rows(queue, 1)).unwrap(), None);
+        let page = read_queue(&storage, queue, 3, LIMIT).unwrap();
+        assert_eq!(page.next, 6);
+    }
+}
+
+/// Spoils the bounds of the queue.
+fn spoil_bounds(data: &Path) {
+    let bulk = open_bulk(data);
+    let spoiled = (
+        RowBytes::from(keys::queue_bounds(QUEUE)),
+        Some(RowBytes::from(vec![1, 2, 3])),
+    );
+    bulk.write([spoiled]).unwrap();
+    bulk.sync().unwrap();
+}
+
+#[test]
+fn a_queue_with_damaged_bounds_is_nobody_elses_loss_and_can_be_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let storage = open(&data).unwrap();
+    append(&storage, 1, "a");
+    drop(storage);
+    spoil_bounds(&data);
+    let storage = open(&data).unwrap();
+    let leases = [1, 2].map(|partition| grant(&storage, partition));
+    let other = PartitionId(61);
+    let mut refused = commit_of(leases[0], 2);
+    refused.queue_appends = [other, QUEUE]
+        .map(|queue| queue_append(queue, 1, &["b"]))
+        .to_vec();
+    let mut accepted = commit_of(leases[1], 1);
+    accepted.queue_appends.push(queue_append(other, 1, &["c"]));
+    // Of one group.
+    let tickets = storage.submit_epochs(vec![(leases[0], refused), (leases[1], accepted)]);
+    let [refused, accepted] = <[_; 2]>::try_from(tickets).unwrap().map(CommitTicket::wait);
+    let refusal = refused.unwrap_err();
+    assert!(
+        matches!(refusal, StorageError::Unstorable { .. }),
+        "{refusal}"
+    );
+    let text = refusal.to_string();
+    for part in ["bounds of queue partition p60", "backup", "delete"] {
+        assert!(text.contains(part), "{part} is missing in: {text}");
+    }
+    assert!(matches!(accepted.unwrap(), CommitOutcome::Committed(_)));
+    let found = queue_texts(&storage, other, 0, LIMIT).unwrap();
+    assert_eq!(
+        found,
+        [(0, "c".to_owned())],
+        "the refused one took no offset"
+    );
+    storage.trim_queue(QUEUE, 1).unwrap_err();
+    storage.remove_queue(QUEUE).unwrap();
+    assert_eq!(read_bounds(&storage, QUEUE).unwrap().end, 0);
+    // What was refused may be done now.
+    let mut again = commit_of(leases[0], 2);
+    again.queue_appends.push(queue_append(other, 1, &["d"]));
+    let outcome = storage.commit_epoch(leases[0], again).unwrap();
+    assert!(matches!(outcome, CommitOutcome::Committed(_)));
+}
+
+#[test]
+fn epochs_for_a_queue_with_damaged_bounds_stop_their_partitions_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path());
+    let data = image.join("data");
+    spoil_bounds(&data);
+    let storage = open(&data).unwrap();
+    let damaged: Vec<PartitionId> = (storage.damaged().iter()).map(|(it, _)| *it).collect();
+    assert_eq!(damaged, [PartitionId(1), PartitionId(2)]);
+    let lease = grant(&storage, 3);
+    let outcome = storage.commit_epoch(lease, commit_of(lease, 1)).unwrap();
+    assert!(matches!(outcome, CommitOutcome::Committed(_)));
+}
+
+/// The tests that end the process keep what was written and not synced; this one does not count on it.
+#[test]
+fn trims_and_removals_are_synced_when_they_are_answered_and_finishes_before_the_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let probe = Arc::new(Probe::default());
+    let storage = EmbeddedStorage::open(&dir.path().join("data"), lagging(&probe)).unwrap();
+    let has_unsynced = || storage.shared.bulk.has_unsynced();
+    append(&storage, 1, "a");
+    append(&storage, 1, "b");
+    storage.shared.bulk.write([]).unwrap();
+    assert!(has_unsynced(), "it is seen");
+    storage.trim_queue(QUEUE, 1).unwrap();
+    assert!(!has_unsynced());
+    storage.shared.bulk.write([]).unwrap();
+    storage.remove_queue(QUEUE).unwrap();
+    assert!(!has_unsynced());
+    let part = storage
+        .open_sink_file(&dir.path().join("rows.part"))
+        .unwrap();
+    let shared = Arc::downgrade(&storage.shared);
+    let unsynced = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&unsynced);
+    probe.act(move |point| {
+        if point == "finish: rename the file" {
+            let shared = shared.upgrade().unwrap();
+            seen.lock().unwrap().push(shared.bulk.has_unsynced());
+        }
+        Ok(())
+    });
+    let lease = grant(&storage, 2);
+    let mut commit = commit_of(lease, 1);
+    let bytes = b"row\n".to_vec();
+    commit.appends.push(SinkAppend { file: part, bytes });
+    commit.finished_files.push(part);
+    storage.commit_epoch(lease, commit).unwrap();
+    storage.settle().unwrap();
+    assert_eq!(*unsynced.lock().unwrap(), [false]);
+    assert!(dir.path().join("rows").exists());
 }

@@ -18,7 +18,7 @@ use crate::storage::embedded::bulk::{RowChange, prefix_range};
 use crate::storage::embedded::chain::{Chains, follow_chain, read_entry, withhold};
 use crate::storage::embedded::decisions::read_head;
 use crate::storage::embedded::faults::pass;
-use crate::storage::embedded::finishing::{finish_files, remove_stray_lengths};
+use crate::storage::embedded::finishing::{finish_files_left, remove_stray_lengths};
 use crate::storage::embedded::mark::Mark;
 use crate::storage::embedded::queue_partitions::DecidedChunks;
 use crate::storage::embedded::run::Run;
@@ -53,6 +53,7 @@ pub(super) fn recover(shared: &Shared) -> Result<(), StorageError> {
             }
         }
     }
+    set_aside_unplaceable(shared, &mut chains, &mut damaged, &mut withheld)?;
     set_aside_unwritable(shared, &mut chains, &mut damaged, &mut withheld)?;
     for (partition, damage) in &damaged {
         tracing::error!(%partition, epoch = %damage.epoch, finding = damage.finding, "partition damaged");
@@ -75,7 +76,7 @@ pub(super) fn recover(shared: &Shared) -> Result<(), StorageError> {
     }
     shared.set_damaged(damaged);
     // Their catalog rows go, which the mark has to be right for.
-    finish_files(shared)?;
+    finish_files_left(shared)?;
     remove_stray_lengths(shared)
 }
 
@@ -191,6 +192,16 @@ fn set_aside_unwritable(
                     (link.appends.iter())
                         .map(|(file, offset, end)| (*file, *offset, *end, *partition, link.head)),
                 );
+                // Nobody asks for a finished file again, so it has to be whole as well.
+                let files = shared.sink_files();
+                appends.extend(
+                    (link.finished.iter())
+                        .filter(|file| files.may_finish(**file))
+                        .map(|file| {
+                            let start = files.decided_len(*file);
+                            (*file, start, start, *partition, link.head)
+                        }),
+                );
             }
         }
         appends.sort_by_key(|(file, offset, ..)| (*file, *offset));
@@ -224,14 +235,66 @@ fn set_aside_unwritable(
         let Some((partition, head, finding)) = found else {
             return Ok(());
         };
-        let waiting = chains.remove(&partition).unwrap_or_default();
-        for (file, ..) in waiting.iter().flat_map(|link| &link.appends) {
+        let epoch = head.epoch;
+        let damage = Damage {
+            epoch,
+            finding,
+            hides_queue_rows: false,
+        };
+        set_aside(shared, partition, chains, withheld);
+        damaged.insert(partition, damage);
+    }
+}
+
+/// Partitions with rows for queues whose bounds do not decode are damaged too.
+fn set_aside_unplaceable(
+    shared: &Shared,
+    chains: &mut Chains,
+    damaged: &mut BTreeMap<PartitionId, Damage>,
+    withheld: &mut Withheld,
+) -> Result<(), StorageError> {
+    let mut found = Vec::new();
+    for (partition, chain) in chains.iter() {
+        for (link, span) in
+            (chain.iter()).flat_map(|it| it.queues.iter().map(move |span| (it, span)))
+        {
+            if shared.decodable_bounds(span.queue)?.is_none() {
+                let finding = format!(
+                    "it has rows for queue partition {}, whose bounds do not decode",
+                    span.queue
+                );
+                let damage = Damage {
+                    epoch: link.head.epoch,
+                    finding,
+                    hides_queue_rows: false,
+                };
+                found.push((*partition, damage));
+                break;
+            }
+        }
+    }
+    for (partition, damage) in found {
+        set_aside(shared, partition, chains, withheld);
+        damaged.insert(partition, damage);
+    }
+    Ok(())
+}
+
+/// Leaves a partition's entries as they are: their sink files get no more rows, their room in queues stays theirs.
+fn set_aside(
+    shared: &Shared,
+    partition: PartitionId,
+    chains: &mut Chains,
+    withheld: &mut Withheld,
+) {
+    let waiting = chains.remove(&partition).unwrap_or_default();
+    for link in &waiting {
+        let written = link.appends.iter().map(|(file, ..)| file);
+        for file in written.chain(&link.finished) {
             shared.sink_files().block(*file);
         }
-        withhold(withheld, partition, &waiting);
-        let epoch = head.epoch;
-        damaged.insert(partition, Damage { epoch, finding });
     }
+    withhold(withheld, partition, &waiting);
 }
 
 /// Writes the sink bytes of all chains before any row: chains share files, and a file's length may

@@ -4,6 +4,9 @@
 use std::io;
 use std::path::Path;
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
 use crate::storage::embedded::sink_handle::{check_regular, existing_form};
 use crate::storage::{StorageError, final_name};
 
@@ -52,6 +55,15 @@ pub(super) fn check_final_name(path: &Path) -> Result<(), StorageError> {
                 name.display()
             ),
         }),
+    }
+}
+
+/// Renames a file to a name that is free: whatever came there meanwhile is not replaced.
+pub(super) fn rename_to_free(path: &Path, name: &Path) -> io::Result<()> {
+    match renameat_with(CWD, path, CWD, name, RenameFlags::NOREPLACE) {
+        // A file system that can't look and rename at once.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => std::fs::rename(path, name),
+        renamed => Ok(renamed?),
     }
 }
 

@@ -61,6 +61,8 @@ pub(super) struct SinkFile {
     is_blocked: bool,
     /// Whether an epoch has said that nothing more comes, and is applied: all is there but its name.
     pub(super) is_finished: bool,
+    /// Why it did not get its final name when the storage was opened: it waits until that is put right.
+    pub(super) unnamed: Option<String>,
 }
 
 /// How long a sink's file is and has to be.
@@ -74,6 +76,8 @@ pub struct SinkFileLength {
     pub committed_bytes: u64,
     /// How many it has; `None` when there is no such file.
     pub found_bytes: Option<u64>,
+    /// Why it has not got its final name although it is finished.
+    pub unnamed: Option<String>,
 }
 
 /// A decided append on its way into its file.
@@ -110,6 +114,7 @@ impl SinkFiles {
                 written_len: length,
                 is_blocked: false,
                 is_finished,
+                unnamed: None,
             };
             files.insert(id, file);
         }
@@ -195,7 +200,7 @@ impl SinkFiles {
     }
 
     /// Opens a known file and takes it for this process.
-    fn reach(&mut self, id: SinkFileId) -> Result<(), StorageError> {
+    pub(super) fn reach(&mut self, id: SinkFileId) -> Result<(), StorageError> {
         let Some(file) = self.files.get(&id).filter(|file| file.handle.is_none()) else {
             return Ok(());
         };
@@ -293,6 +298,7 @@ impl SinkFiles {
         if path.starts_with(&self.dir) {
             return Err(wrong(in_data_directory(&self.dir)));
         }
+        self.check_named(&path)?;
         let Some((id, file)) = self.files.iter().find(|(_, file)| file.path == path) else {
             check_final_name(&path)?;
             return Ok(Err(path));
@@ -327,6 +333,7 @@ impl SinkFiles {
     pub(super) fn check(&self, path: &Path) -> Result<(), StorageError> {
         check_regular(path)?;
         let normal = existing_form(path)?;
+        self.check_named(&normal)?;
         let finding = match self.files.values().find(|file| file.path == normal) {
             _ if normal.starts_with(&self.dir) => Some(in_data_directory(&self.dir)),
             Some(file) if file.is_blocked => Some(BLOCKED.to_owned()),
@@ -409,6 +416,7 @@ impl SinkFiles {
             found_bytes: (std::fs::metadata(&file.path).ok())
                 .filter(std::fs::Metadata::is_file)
                 .map(|found| found.len()),
+            unnamed: file.unnamed.clone(),
         };
         self.files.iter().map(length).collect()
     }
@@ -437,6 +445,7 @@ impl SinkFiles {
             written_len: 0,
             is_blocked: false,
             is_finished: false,
+            unnamed: None,
         };
         self.files.insert(id, file);
     }
@@ -464,7 +473,7 @@ impl SinkFile {
     }
 
     /// The same for a file that this process writes to.
-    fn check_kept(&self) -> Result<(), StorageError> {
+    pub(super) fn check_kept(&self) -> Result<(), StorageError> {
         self.check_intact().map_err(|finding| StorageError::SinkFile {
             path: self.path.clone(),
             finding: format!(
@@ -492,7 +501,7 @@ fn decode_length(id: SinkFileId, value: &[u8]) -> Result<(u64, bool), StorageErr
 }
 
 /// An error with its cause, for a finding.
-fn describe(error: &StorageError) -> String {
+pub(super) fn describe(error: &StorageError) -> String {
     match error {
         StorageError::File { source, .. } => source.to_string(),
         StorageError::SinkFile { finding, .. } => finding.clone(),

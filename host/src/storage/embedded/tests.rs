@@ -238,6 +238,63 @@ fn a_lost_half_is_refused_and_never_made_anew() {
 }
 
 #[test]
+fn a_directory_that_lost_both_halves_is_no_fresh_start() {
+    for witness in ["format", "bulk-journal-0-at-9.torn-0"] {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        drop(open(&data).unwrap());
+        for half in ["decisions", "bulk"] {
+            std::fs::remove_dir_all(data.join(half)).unwrap();
+        }
+        std::fs::rename(data.join("format"), data.join("kept")).unwrap();
+        std::fs::copy(data.join("kept"), data.join(witness)).unwrap();
+        for _again in 0..2 {
+            let error = open(&data).unwrap_err();
+            assert!(matches!(error, StorageError::StoresGone { .. }), "{error}");
+            let text = error.to_string();
+            for part in [witness, "decisions/ and bulk/", "backup", "start afresh"] {
+                assert!(text.contains(part), "{part} is missing in: {text}");
+            }
+            assert!(!data.join("bulk").exists());
+        }
+        // What is no sign of a store is in nobody's way.
+        std::fs::remove_file(data.join(witness)).unwrap();
+        std::fs::create_dir(data.join("compiled-components")).unwrap();
+        drop(open(&data).unwrap());
+    }
+}
+
+#[test]
+fn a_torn_tail_that_cannot_be_saved_leaves_nothing_behind_and_stays_where_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    drop(open(&data).unwrap());
+    let journal = data.join("bulk/0.jnl");
+    let whole = crate::storage::embedded::journal::whole_until(&journal);
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(&journal)
+        .unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[7; 100], whole).unwrap();
+    // All names are taken, the last one, which is used again, by a device that is always full.
+    let tail = |number| data.join(format!("bulk-journal-0-at-{whole}.torn-{number}"));
+    for number in 0..7 {
+        std::fs::write(tail(number), "an earlier one").unwrap();
+    }
+    std::os::unix::fs::symlink("/dev/full", tail(7)).unwrap();
+    let error = open(&data).unwrap_err();
+    let cause = std::error::Error::source(&error)
+        .unwrap()
+        .downcast_ref::<io::Error>()
+        .unwrap();
+    assert_eq!(cause.kind(), io::ErrorKind::StorageFull, "{error}");
+    assert!(!tail(7).exists());
+    // Once there is room, it is saved, and cut.
+    drop(open(&data).unwrap());
+    assert_eq!(std::fs::read(tail(7)).unwrap(), [7; 100]);
+}
+
+#[test]
 fn halves_of_two_directories_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let image = image_with_lag(dir.path(), 1);
@@ -253,6 +310,8 @@ fn halves_of_two_directories_are_refused() {
 fn an_interrupted_beginning_is_begun_again() {
     for point in [
         "open: mark the beginning",
+        "open: write the format",
+        "open: name the format",
         "open: make the bulk store",
         "open: write the id into the bulk store",
         "open: name a finished store",
@@ -712,7 +771,7 @@ fn the_last_words_tell_a_person_what_failed_where_and_what_to_do() {
         "/data/.tidelock",
         "failed to write to /data/out.csv: no storage space",
         "Nothing that was committed is lost",
-        "the next run goes on",
+        "the next run or command goes on",
         "Free space",
     ] {
         assert!(words.contains(expected), "{words}");

@@ -37,10 +37,12 @@ impl Withheld {
         let mut changes: Vec<RowChange> = Vec::new();
         for withheld in &self.rows {
             let span = &withheld.span;
-            let mut bounds = match bounds_of.get(&span.queue) {
-                Some(bounds) => *bounds,
-                None => shared.queue_bounds(span.queue)?,
+            let known = match bounds_of.get(&span.queue) {
+                Some(bounds) => Some(*bounds),
+                None => shared.decodable_bounds(span.queue)?,
             };
+            // Nobody appends to a queue whose bounds do not decode.
+            let Some(mut bounds) = known else { continue };
             if span.end() > bounds.start {
                 bounds.cover(span);
                 changes.push((chunk_key(span).into(), Some(withheld.encode().into())));

@@ -7,6 +7,7 @@ use crate::storage::{Storage, StorageError, rows};
 use crate::types::batch::{Batch, Effects, TimerColumns};
 use crate::types::column::Column;
 use crate::types::ids::PartitionId;
+use crate::types::key::MESSAGE_KEY_BYTES_MAX;
 use crate::types::timer::TimerSetting;
 use crate::worker::timers::{DueTimers, Timers};
 
@@ -73,6 +74,18 @@ pub(super) fn first_timers(due: &DueTimers, count: usize) -> Batch {
     }
 }
 
+/// The first item of a batch whose key is longer than one may be, and the bytes of that.
+pub(super) fn long_key(batch: &Batch) -> Option<(usize, usize)> {
+    if batch.keys.bytes.len() <= MESSAGE_KEY_BYTES_MAX {
+        return None;
+    }
+    let keys = (batch.timers.keys.iter()).chain(&batch.messages.keys);
+    let mut lengths = keys
+        .map(|key| batch.keys.get(*key as usize).len())
+        .enumerate();
+    lengths.find(|(_, length)| *length > MESSAGE_KEY_BYTES_MAX)
+}
+
 /// Finds the states of the batch's keys, and reads those that are not in memory yet.
 pub(super) fn load_states(
     states: &mut StateCache,
@@ -98,4 +111,32 @@ pub(super) fn load_states(
         states.insert(&mut slots, index, key, values);
     }
     Ok(slots)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::batch::MessageColumns;
+
+    #[test]
+    fn the_first_item_with_a_long_key_is_found_behind_timers_and_in_the_order_of_items() {
+        let long = [b'k'; MESSAGE_KEY_BYTES_MAX + 1];
+        let mut batch = Batch {
+            keys: [&b"short"[..], &long, &long[1..]].into_iter().collect(),
+            timers: TimerColumns {
+                keys: vec![0, 2],
+                ..TimerColumns::default()
+            },
+            messages: MessageColumns {
+                keys: vec![2, 0, 1, 1],
+                ..MessageColumns::default()
+            },
+            ..Batch::default()
+        };
+        assert_eq!(long_key(&batch), Some((4, MESSAGE_KEY_BYTES_MAX + 1)));
+        batch.messages.keys.truncate(2);
+        assert_eq!(long_key(&batch), None);
+        batch.timers.keys[1] = 1;
+        assert_eq!(long_key(&batch), Some((1, MESSAGE_KEY_BYTES_MAX + 1)));
+    }
 }

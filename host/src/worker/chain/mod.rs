@@ -25,7 +25,7 @@ use crate::worker::plan::{NodePlan, StreamPlan, TimePlan};
 use crate::worker::sweep::StateSweep;
 use crate::worker::timers::{DueLimit, DueTimers, Timers, TimersError};
 
-use keyed::{KeyedCall, KeyedNode, first_timers, load_states};
+use keyed::{KeyedCall, KeyedNode, first_timers, load_states, long_key};
 use node::Node;
 
 /// How many bytes of keys and payloads one batch of a job's input may lead to inside its chain,
@@ -85,6 +85,15 @@ pub enum ChainError {
         /// The computation that went past it.
         computation: String,
         /// Bytes of keys and payloads then.
+        size_bytes: usize,
+    },
+    /// The key of a message or timer is too long for the transform to keep anything under it.
+    KeyTooLong {
+        /// The transform.
+        computation: String,
+        /// The item of the job's input.
+        item: u32,
+        /// Bytes of its key.
         size_bytes: usize,
     },
     /// States could not be read.
@@ -272,7 +281,7 @@ impl Chain {
                 roots: (0..count as u32).collect(),
                 event_times: batch.timers.event_times.clone(),
             };
-            let slots = self.fill_in(&mut batch, epoch, storage)?;
+            let slots = self.fill_in(&mut batch, &items, epoch, storage)?;
             let Some(keyed) = &mut self.transform else {
                 return Ok(count);
             };
@@ -452,7 +461,7 @@ impl Chain {
         epoch: &mut OpenEpoch,
         storage: &dyn Storage,
     ) -> Result<Option<Box<ChainFailure>>, ChainError> {
-        let slots = self.fill_in(&mut batch, epoch, storage)?;
+        let slots = self.fill_in(&mut batch, items, epoch, storage)?;
         let Some(keyed) = &mut self.transform else {
             return Ok(None);
         };
@@ -489,12 +498,21 @@ impl Chain {
     fn fill_in(
         &mut self,
         batch: &mut Batch,
+        items: &CallItems,
         epoch: &mut OpenEpoch,
         storage: &dyn Storage,
     ) -> Result<BatchSlots, ChainError> {
         let Some(KeyedNode { node, states, .. }) = &mut self.transform else {
             return Ok(BatchSlots::default());
         };
+        // Messages of now are held to that where they are made: this one was written by an earlier release.
+        if let Some((item, size_bytes)) = long_key(batch) {
+            return Err(ChainError::KeyTooLong {
+                computation: node.plan.name.clone(),
+                item: items.roots.get(item).copied().unwrap_or_default(),
+                size_bytes,
+            });
+        }
         let slots = load_states(states, batch, storage, self.partition)?;
         states.touch(&slots, batch);
         batch.states = states.columns(&slots, |bytes| epoch.add_state_read(bytes));

@@ -90,7 +90,7 @@ impl Job {
                     let target = &mut self.sinks[place].target;
                     target.take(sealed, now, &*self.storage, &mut parts)?;
                 }
-                Err(error) => return Err(self.sink_failed(place, error)),
+                Err(error) => return Err(self.sink_failed(place, None, error)),
             }
         }
         if self.is_finishing {

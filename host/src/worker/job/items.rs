@@ -98,22 +98,18 @@ impl Job {
             .fire(&due, step, setting, epoch, &*self.storage)
             .map_err(|error| {
                 let locate = |items: &Range<u32>| {
-                    let TimerPlace {
-                        trigger_time,
-                        stream,
-                        key,
-                    } = self.chain.place_of_timer(&due, items.start as usize);
-                    ItemLocation::Timer {
-                        stream,
-                        key,
-                        trigger_time,
-                    }
+                    timer_location(self.chain.place_of_timer(&due, items.start as usize))
                 };
                 chain_failed(error, partition, epoch.id(), locate)
             })?;
         let last = self.chain.place_of_timer(&due, fired - 1);
         self.time.fired(step, fired, last);
-        self.route(epoch, &TimestampRuns::repeated(setting.now, fired))?;
+        let times = TimestampRuns::repeated(setting.now, fired);
+        self.route(epoch, &times).map_err(|refused| {
+            let item = refused.item as usize;
+            let location = timer_location(self.chain.place_of_timer(&due, item));
+            self.sink_failed(refused.sink, Some(location), refused.error)
+        })?;
         Ok(true)
     }
 
@@ -147,7 +143,10 @@ impl Job {
         {
             epoch.send_step(time);
         }
-        self.route(epoch, &times)?;
+        self.route(epoch, &times).map_err(|refused| {
+            let location = locate(&self.input, &(refused.item..refused.item + 1));
+            self.sink_failed(refused.sink, Some(location), refused.error)
+        })?;
         if let Some(time) = self.time.count_records(count) {
             epoch.send_step(time);
         }
@@ -161,8 +160,12 @@ impl Job {
 
     /// Names the messages that the last batch led to and puts them into lanes and sinks. `times` has the
     /// write or creation time of what follows from each item.
-    fn route(&mut self, epoch: &mut OpenEpoch, times: &TimestampRuns) -> Result<(), JobError> {
-        let mut sink_error = None;
+    fn route(
+        &mut self,
+        epoch: &mut OpenEpoch,
+        times: &TimestampRuns,
+    ) -> Result<(), RefusedMessage> {
+        let mut refused = None;
         self.chain.visit_leaving(|place, at| {
             let (stream, messages) = (&self.streams[place], self.chain.stream(place));
             let index = epoch.next_index();
@@ -194,14 +197,15 @@ impl Job {
                     payload: messages.payloads.get(at),
                 };
                 if let Err(error) = self.sinks[*sink].sink.add(message) {
-                    sink_error.get_or_insert((*sink, error));
+                    refused.get_or_insert(RefusedMessage {
+                        sink: *sink,
+                        item: messages.roots[at],
+                        error,
+                    });
                 }
             }
         });
-        match sink_error {
-            Some((sink, error)) => Err(self.sink_failed(sink, error)),
-            None => Ok(()),
-        }
+        refused.map_or(Ok(()), Err)
     }
 
     /// When the items of a batch were written, for records of a source, or else `now`, when what follows
@@ -213,11 +217,39 @@ impl Job {
         }
     }
 
-    pub(super) fn sink_failed(&self, place: usize, error: SinkError) -> JobError {
+    pub(super) fn sink_failed(
+        &self,
+        place: usize,
+        location: Option<ItemLocation>,
+        error: SinkError,
+    ) -> JobError {
         JobError::Sink {
             sink: self.sinks[place].name.clone(),
+            location: location.map(Box::new),
             source: error,
         }
+    }
+}
+
+/// A message that a sink did not take.
+struct RefusedMessage {
+    /// The sink's place among the job's.
+    sink: usize,
+    /// The item of the batch that it goes back to.
+    item: u32,
+    error: SinkError,
+}
+
+fn timer_location(place: TimerPlace) -> ItemLocation {
+    let TimerPlace {
+        trigger_time,
+        stream,
+        key,
+    } = place;
+    ItemLocation::Timer {
+        stream,
+        key,
+        trigger_time,
     }
 }
 
@@ -229,6 +261,17 @@ fn chain_failed(
 ) -> JobError {
     match error {
         ChainError::Storage(error) => JobError::Storage(error),
+        ChainError::KeyTooLong {
+            computation,
+            item,
+            size_bytes,
+        } => JobError::KeyTooLong {
+            computation,
+            partition,
+            epoch,
+            location: locate(&(item..item + 1)),
+            size_bytes,
+        },
         ChainError::TooMuch {
             computation,
             size_bytes,

@@ -250,6 +250,11 @@ impl Job {
             self.tell_stall(self.pace.as_ref().and_then(SourcePace::stall));
             return self.settle_or_idle();
         }
+        if self.owes_beginning() {
+            // On its way before the first record, so that it stays, though what follows from that one fails.
+            self.submit(self.open_epoch())?;
+            return Ok(JobStep::Advanced);
+        }
         let mut epoch = self.open_epoch();
         if let Err(error) = self.take_items(&mut epoch) {
             // What failed may only have been computed because of an epoch that is not decided.
@@ -344,11 +349,19 @@ impl Job {
     }
 
     /// Whether positions have moved though there was no item: by watermark steps of lanes that change
-    /// nothing for the job, as their writers would wait for ever; or by the beginning of a source.
+    /// nothing for the job, as their writers would wait for ever.
     fn has_moved_without_items(&self) -> bool {
         match &self.input {
-            JobInput::Source(source) => source.owes_beginning(),
+            JobInput::Source(_) => false,
             JobInput::Lanes(lanes) => lanes.has_moved(),
+        }
+    }
+
+    /// Whether where the source begins is to be committed, before anything is read of it.
+    fn owes_beginning(&self) -> bool {
+        match &self.input {
+            JobInput::Source(source) => source.owes_beginning(),
+            JobInput::Lanes(_) => false,
         }
     }
 
