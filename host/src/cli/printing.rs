@@ -71,8 +71,8 @@ impl<W> Output<W> {
             io::ErrorKind::Interrupted => error,
             kind => {
                 self.is_reader_gone |= kind == io::ErrorKind::BrokenPipe;
-                let message = format!("failed to write to standard output: {error}");
-                io::Error::new(kind, message)
+                // Of no kind: a full one is not the full disk of a data directory.
+                io::Error::other(format!("failed to write to standard output: {error}"))
             }
         })
     }
