@@ -77,6 +77,19 @@ pub enum Opened<S> {
     Held(StorageError),
 }
 
+impl<S> Opened<S> {
+    /// The store; `None` when somebody has it, and a person was told who.
+    pub fn free_or_tell(self, logs: &LogOutput) -> Option<S> {
+        match self {
+            Opened::Free(storage) => Some(storage),
+            Opened::Held(error) => {
+                logs.print_line(&format!("error: {error}"));
+                None
+            }
+        }
+    }
+}
+
 /// Opens the storage of an existing data directory by `open_storage`.
 ///
 /// # Errors

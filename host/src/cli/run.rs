@@ -12,6 +12,7 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::control::ControlSocket;
+use crate::cli::data::open;
 use crate::cli::job_notes::job_notes;
 use crate::cli::moves::MoveView;
 use crate::cli::printing::print_json;
@@ -116,11 +117,8 @@ pub fn run(
     tracing::debug!(pipeline = pipeline.name, "components admitted");
     notice_stdout_sinks(&pipeline, logs);
 
-    let storage = match open_storage(&data) {
-        Err(error @ (StorageError::InUse { .. } | StorageError::SinkFileInUse { .. })) => {
-            return Ok(conflict(&error, logs));
-        }
-        opened => opened.with_context(|| format!("failed to open {}", data.display()))?,
+    let Some(storage) = open(&data, open_storage)?.free_or_tell(logs) else {
+        return Ok(Outcome::Conflict);
     };
     tracing::debug!(data = %data.display(), "storage opened");
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());

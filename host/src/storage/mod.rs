@@ -676,6 +676,21 @@ pub enum StorageError {
     },
 }
 
+impl StorageError {
+    /// What the failure of an action on a path becomes: for `map_err`.
+    pub(crate) fn of_file(
+        action: &'static str,
+        path: &Path,
+    ) -> impl FnOnce(std::io::Error) -> StorageError + use<> {
+        let path = path.to_owned();
+        move |source| StorageError::File {
+            action,
+            path,
+            source,
+        }
+    }
+}
+
 /// Whether a catalog change keeps to rule 11.
 ///
 /// # Errors

@@ -17,6 +17,7 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use crate::cli::data::open;
 use crate::cli::printing::print_json;
 use crate::cli::run::DATA_DIRECTORY_NAME;
 use crate::cli::{OpenStorage, Outcome, OutputFormat, UsageError};
@@ -28,10 +29,10 @@ use crate::controller::queues::QueueError;
 use crate::controller::queues::registry::{
     QueueRow, create_queue, delete_queue, find_queue, finish_deletions, set_retention,
 };
+use crate::storage::Storage;
 use crate::storage::embedded::EmbeddedStorage;
 use crate::storage::embedded::directories::make_durable;
 use crate::storage::queue_rows::read_bounds;
-use crate::storage::{Storage, StorageError};
 use crate::telemetry::LogOutput;
 use crate::types::queue::Retention;
 
@@ -164,12 +165,8 @@ pub fn queue(
         ),
         _ => {}
     }
-    let storage = match open_storage(data) {
-        Err(error @ StorageError::InUse { .. }) => {
-            logs.print_line(&format!("error: {error}"));
-            return Ok(Outcome::Conflict);
-        }
-        opened => opened.with_context(|| format!("failed to open {}", data.display()))?,
+    let Some(storage) = open(data, open_storage)?.free_or_tell(logs) else {
+        return Ok(Outcome::Conflict);
     };
     let context = QueueContext {
         storage,

@@ -17,7 +17,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
-use crate::cli::data::{DataArguments, Opened, open_embedded};
+use crate::cli::data::{DataArguments, open_embedded};
 use crate::cli::{Outcome, OutputFormat};
 use crate::controller::inventory::{Inventory, KnownTransform};
 use crate::storage::embedded::EmbeddedStorage;
@@ -71,13 +71,7 @@ pub fn run(
 
 /// Opens the store, or says who has it.
 fn open(data: &DataArguments, logs: &LogOutput) -> anyhow::Result<Option<EmbeddedStorage>> {
-    match open_embedded(&data.existing()?)? {
-        Opened::Free(storage) => Ok(Some(storage)),
-        Opened::Held(error) => {
-            logs.print_line(&format!("error: {error}"));
-            Ok(None)
-        }
-    }
+    Ok(open_embedded(&data.existing()?)?.free_or_tell(logs))
 }
 
 /// One state with the partitions that keep it.

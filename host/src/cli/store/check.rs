@@ -8,7 +8,7 @@ use clap::Args;
 use indicatif::HumanCount;
 use serde::Serialize;
 
-use crate::cli::data::{DataArguments, Opened, open_embedded};
+use crate::cli::data::{DataArguments, open_embedded};
 use crate::cli::printing::{print, print_json};
 use crate::cli::store::restore::SinkFileReport;
 use crate::cli::task_view::TaskView;
@@ -63,12 +63,8 @@ pub fn check(
     logs: &LogOutput,
 ) -> anyhow::Result<Outcome> {
     let data = arguments.data.existing()?;
-    let storage = match open_embedded(&data)? {
-        Opened::Free(storage) => storage,
-        Opened::Held(error) => {
-            logs.print_line(&format!("error: {error}"));
-            return Ok(Outcome::Conflict);
-        }
+    let Some(storage) = open_embedded(&data)?.free_or_tell(logs) else {
+        return Ok(Outcome::Conflict);
     };
     let mut view = TaskView::start(logs, "check");
     let mut of_catalog = check_catalog(&storage)?;

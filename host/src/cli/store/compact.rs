@@ -46,12 +46,8 @@ pub fn compact(
     logs: &LogOutput,
 ) -> anyhow::Result<Outcome> {
     let data = arguments.data.existing()?;
-    let storage = match open_embedded(&data)? {
-        Opened::Free(storage) => storage,
-        Opened::Held(error) => {
-            logs.print_line(&format!("error: {error}"));
-            return Ok(Outcome::Conflict);
-        }
+    let Some(storage) = open_embedded(&data)?.free_or_tell(logs) else {
+        return Ok(Outcome::Conflict);
     };
     let outcome = tell_damage(&storage, logs);
     let before = storage.size()?.total();

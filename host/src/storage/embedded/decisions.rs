@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sled::transaction::{ConflictableTransactionError, TransactionError, TransactionalTree};
@@ -324,22 +324,16 @@ pub(super) fn read_head(partition: PartitionId, row: Option<&[u8]>) -> Result<He
 /// A process killed while it opened sled may have left a half-written snapshot, which sled would
 /// take for the newest, find broken, and never open again.
 fn remove_unfinished_snapshots(dir: &Path) -> Result<(), StorageError> {
-    let failed = |action, path: PathBuf| {
-        move |source| StorageError::File {
-            action,
-            path,
-            source,
-        }
-    };
+    let failed = StorageError::of_file;
     if !dir.exists() {
         return Ok(());
     }
-    for file in std::fs::read_dir(dir).map_err(failed("list", dir.to_owned()))? {
-        let file = file.map_err(failed("list", dir.to_owned()))?;
+    for file in std::fs::read_dir(dir).map_err(failed("list", dir))? {
+        let file = file.map_err(failed("list", dir))?;
         let name = file.file_name();
         let name = name.to_string_lossy();
         if name.starts_with("snap.") && name.ends_with(".generating") {
-            std::fs::remove_file(file.path()).map_err(failed("remove", file.path()))?;
+            std::fs::remove_file(file.path()).map_err(failed("remove", &file.path()))?;
         }
     }
     Ok(())

@@ -77,14 +77,7 @@ pub(super) fn settle(dir: &Path, faults: &Arc<dyn FaultPoints>) -> Result<(), St
     }
     let path = dir.join(FILE);
     let unfinished = unfinished(&path);
-    let failed = |action, path: &Path| {
-        let path = path.to_owned();
-        move |source| StorageError::File {
-            action,
-            path,
-            source,
-        }
-    };
+    let failed = StorageError::of_file;
     pass(faults, "open: write the format")?;
     let mut file = File::create(&unfinished).map_err(failed("create", &unfinished))?;
     file.write_all(contents(DIRECTORY_FORMAT).as_bytes())

@@ -25,14 +25,7 @@ impl DirectoryLock {
     /// Takes the lock, or says who holds it.
     pub(super) fn take(dir: &Path) -> Result<DirectoryLock, StorageError> {
         let path = dir.join(FILE_NAME);
-        let failed = |action| {
-            let path = path.clone();
-            move |source| StorageError::File {
-                action,
-                path,
-                source,
-            }
-        };
+        let failed = |action| StorageError::of_file(action, &path);
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)

@@ -163,14 +163,7 @@ fn make_decisions(
 /// Clears away what an interrupted beginning left of the stores to make, and nothing else.
 fn begin(dir: &Path, names: &[&str], faults: &Arc<dyn FaultPoints>) -> Result<(), StorageError> {
     let mark = dir.join(MAKING_MARK);
-    let failed = |action, path: &Path| {
-        let path = path.to_owned();
-        move |source| StorageError::File {
-            action,
-            path,
-            source,
-        }
-    };
+    let failed = StorageError::of_file;
     let paths = names.iter().map(|name| unfinished(dir, name));
     let leftovers: Vec<PathBuf> = paths
         .filter(|path| path.symlink_metadata().is_ok())

@@ -130,8 +130,10 @@ fn refuse_foreign(dir: &Path) -> Result<(), RestoreError> {
     if is_unfinished(dir) {
         return Ok(());
     }
-    for file in fs::read_dir(dir).map_err(failed("list", dir))? {
-        let name = file.map_err(failed("list", dir))?.file_name();
+    for file in fs::read_dir(dir).map_err(StorageError::of_file("list", dir))? {
+        let name = file
+            .map_err(StorageError::of_file("list", dir))?
+            .file_name();
         if name != lock::FILE_NAME {
             return Err(RestoreError::NotEmpty {
                 path: dir.to_owned(),
@@ -144,7 +146,7 @@ fn refuse_foreign(dir: &Path) -> Result<(), RestoreError> {
 
 fn make_mark(dir: &Path) -> Result<(), StorageError> {
     let path = dir.join(UNFINISHED);
-    File::create(&path).map_err(failed("make", &path))?;
+    File::create(&path).map_err(StorageError::of_file("make", &path))?;
     directories::sync(dir)
 }
 
@@ -154,7 +156,7 @@ fn clear(dir: &Path) -> Result<(), StorageError> {
         let path = dir.join(name);
         match fs::remove_dir_all(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            removed => removed.map_err(failed("remove", &path))?,
+            removed => removed.map_err(StorageError::of_file("remove", &path))?,
         }
     }
     directories::sync(dir)
@@ -162,16 +164,8 @@ fn clear(dir: &Path) -> Result<(), StorageError> {
 
 fn remove_mark(dir: &Path) -> Result<(), StorageError> {
     let path = dir.join(UNFINISHED);
-    fs::remove_file(&path).map_err(failed("remove", &path))?;
+    fs::remove_file(&path).map_err(StorageError::of_file("remove", &path))?;
     directories::sync(dir)
-}
-
-fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StorageError + 'a {
-    move |source| StorageError::File {
-        action,
-        path: path.to_owned(),
-        source,
-    }
 }
 
 /// Writes both stores. They are whole and durable when it returns.

@@ -365,13 +365,7 @@ impl SinkFiles {
     /// Makes an empty file for a new sink, takes it for this process, and syncs it and its
     /// directory.
     pub(super) fn create(&self, path: &Path) -> Result<SinkHandle, StorageError> {
-        let failed = |action| {
-            move |source| StorageError::File {
-                action,
-                path: path.to_owned(),
-                source,
-            }
-        };
+        let failed = |action| StorageError::of_file(action, path);
         let handle = SinkHandle::make(path)?;
         self.take(path, &handle)?;
         let len = handle.len().map_err(failed("look at"))?;
