@@ -16,8 +16,8 @@ use crate::config::report::Report;
 use crate::types::batch::ComputationKind;
 use crate::types::pipeline::{
     CallLimits, ClockGrant, ComponentReference, ComputationLines, ComputationOptions,
-    DirectoryGrant, EpochLimits, Grants, InstancePolicy, LaneLimits, MemoryLimits, Pipeline,
-    RandomGrant,
+    DirectoryGrant, EpochLimits, FailurePolicy, Grants, InstancePolicy, LaneLimits, MemoryLimits,
+    OnFailure, Pipeline, RandomGrant,
 };
 
 /// The longest parameters of a computation, as JSON text, in bytes: they are kept with the pipeline's
@@ -182,11 +182,10 @@ impl Tables<'_> {
             ("reuse", InstancePolicy::Reuse),
         ];
         let instance = fields.choice("instance", &instances, &[]);
-        // What these two may say today is what happens anyway.
-        fields.choice("on_failure", &[("fail", ())], &["skip", "dead_letter"]);
+        let failure = failure_policy(&mut fields);
+        // What it may say today is what happens anyway.
         let modes = [("exactly_once", ()), ("at_least_once_consistent", ())];
         fields.choice("processing_mode", &modes, &["at_most_once"]);
-        fields.later("attempts", "remove it; a failing call fails the run");
         let stream_delays = self.stream_delays(&mut fields, kind, inputs.as_deref());
         let lines = computation_lines(&fields);
         let line = fields.line;
@@ -205,6 +204,7 @@ impl Tables<'_> {
             grants,
             limits,
             instance: instance.map_or_else(InstancePolicy::default, |instance| instance.value),
+            failure,
             line,
             lines,
         })
@@ -476,6 +476,29 @@ impl Tables<'_> {
         let message = format!("the file of {what} can't be read: {shown}: {finding}");
         self.report.error(line, message, remedy);
         None
+    }
+}
+
+/// What becomes of an item that the computation or source of these fields fails on.
+pub(super) fn on_failure(fields: &mut Fields<'_>) -> OnFailure {
+    let choices = [
+        ("fail", OnFailure::Fail),
+        ("skip", OnFailure::Skip),
+        ("dead_letter", OnFailure::DeadLetter),
+    ];
+    let chosen = fields.choice("on_failure", &choices, &[]);
+    chosen.map_or_else(OnFailure::default, |chosen| chosen.value)
+}
+
+fn failure_policy(fields: &mut Fields<'_>) -> FailurePolicy {
+    let on_failure = on_failure(fields);
+    let attempts = fields.number("attempts", 1..=u64::from(FailurePolicy::ATTEMPTS_MAX));
+    let default = FailurePolicy::default();
+    FailurePolicy {
+        on_failure,
+        attempts: attempts.map_or(default.attempts, |attempts| {
+            u32::try_from(attempts.value).expect("the range is checked above")
+        }),
     }
 }
 

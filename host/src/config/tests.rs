@@ -6,9 +6,9 @@ use crate::config::{PIPELINE_FILE_BYTES_MAX, load};
 use crate::types::batch::ComputationKind;
 use crate::types::finding::Finding;
 use crate::types::pipeline::{
-    AllIdle, CallLimits, ClockGrant, EpochLimits, FileSourceOptions, Grants, IdleOptions,
-    InstancePolicy, LaneLimits, Pipeline, RandomGrant, RecordFormat, SinkConnector,
-    SourceConnector, StateTtl, UnreadPartitions, WatermarkOptions,
+    AllIdle, CallLimits, ClockGrant, EpochLimits, FailurePolicy, FileSourceOptions, Grants,
+    IdleOptions, InstancePolicy, LaneLimits, OnFailure, Pipeline, RandomGrant, RecordFormat,
+    SinkConnector, SourceConnector, StateTtl, UnreadPartitions, WatermarkOptions,
 };
 
 /// A pipeline file without a finding. Tests change one thing in it.
@@ -128,6 +128,7 @@ fn a_short_file_gets_the_documented_defaults() {
     assert_eq!(delays.grants, Grants::default());
     assert_eq!(delays.limits, CallLimits::default());
     assert_eq!(delays.instance, InstancePolicy::Fresh);
+    assert_eq!(delays.failure, FailurePolicy::default());
     assert_eq!(delays.late_output, None);
     assert!(delays.allowed_lateness.is_empty() && delays.state_ttls.is_empty());
     assert_eq!(
@@ -163,7 +164,8 @@ input_ordering = { stream_delays = { legs = "5s" } }
 late_output = "late"
 allowed_lateness = { legs = "1h" }
 states = { "Totals of day" = { ttl = "7d" } }
-on_failure = "fail"
+on_failure = "dead_letter"
+attempts = 7
 processing_mode = "at_least_once_consistent""#,
         )
         + "[epoch]\nmax_rows_per_epoch = 8\nmax_bytes_per_epoch = \"1MiB\"\nmax_duration = \"20ms\"\n\
@@ -212,6 +214,11 @@ processing_mode = "at_least_once_consistent""#,
     };
     assert_eq!(delays.limits, limits);
     assert_eq!(delays.instance, InstancePolicy::Reuse);
+    let failure = FailurePolicy {
+        on_failure: OnFailure::DeadLetter,
+        attempts: 7,
+    };
+    assert_eq!(delays.failure, failure);
     // A batch never leaves its epoch.
     let epoch = EpochLimits {
         max_rows_per_batch: 8,
@@ -676,13 +683,8 @@ fn what_comes_in_later_releases_is_refused_in_a_clear_word() {
         &["3: component parse by digest is not supported yet; write the path of its .wasm file"],
     );
     check_transform_with(
-        "on_failure = \"skip\"",
-        &["19: on_failure = \"skip\" of computation delays is not supported yet; write \"fail\""],
-    );
-    check_transform_with(
-        "attempts = 3",
-        &["19: attempts of computation delays is not supported yet; \
-           remove it; a failing call fails the run"],
+        "attempts = 0",
+        &["19: attempts = 0 of computation delays is out of range; write 1 to 100"],
     );
     check_transform_with(
         "processing_mode = \"at_most_once\"",

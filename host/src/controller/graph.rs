@@ -125,9 +125,9 @@ pub(super) mod tests {
 
     use super::*;
     use crate::types::pipeline::{
-        CallLimits, ComputationLines, ComputationOptions, EpochLimits, FileSourceOptions, Grants,
-        InstancePolicy, LaneLimits, MemoryLimits, RecordFormat, SourceConnector, SourceOptions,
-        WatermarkOptions,
+        CallLimits, ComputationLines, ComputationOptions, EpochLimits, FailurePolicy,
+        FileSourceOptions, Grants, InstancePolicy, LaneLimits, MemoryLimits, RecordFormat,
+        SourceConnector, SourceOptions, WatermarkOptions,
     };
 
     fn computation(kind: ComputationKind, inputs: &[&str], outputs: &[&str]) -> ComputationOptions {
@@ -146,6 +146,7 @@ pub(super) mod tests {
             grants: Grants::default(),
             limits: CallLimits::default(),
             instance: InstancePolicy::Fresh,
+            failure: FailurePolicy::default(),
             line: 1,
             lines: ComputationLines {
                 component: 1,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::engine::stream::{InputMessages, StreamMessages};
 use crate::types::batch::{Batch, Timestamp};
 use crate::types::column::Column;
+use crate::types::dead_letter::{DeadLetter, DeadLetterId};
 use crate::types::epoch::{
     Checksum, ChunkMessages, EpochCommit, EpochRecord, EpochTime, FrontierAdvance, LaneChunk,
     LaneTrim, SinkAppend, SinkProgress, SourceMark, StateChanges,
@@ -93,6 +94,10 @@ pub struct SealedParts {
     pub queue_appends: Vec<QueueAppend>,
     /// How far sinks are, names rising.
     pub sink_progress: Vec<SinkProgress>,
+    /// Items that are moved past and kept.
+    pub dead_letters: Vec<DeadLetter>,
+    /// Dead letters that go, rising.
+    pub removed_letters: Vec<DeadLetterId>,
 }
 
 impl OpenEpoch {
@@ -274,6 +279,8 @@ impl OpenEpoch {
             finished_files: parts.finished_files,
             queue_appends: parts.queue_appends,
             sink_progress: parts.sink_progress,
+            dead_letters: parts.dead_letters,
+            removed_letters: parts.removed_letters,
             record: EpochRecord {
                 deployment: self.identity.deployment,
                 input_count: self.input_messages,

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use crate::storage::keys::KEY_BYTES_MAX;
-use crate::storage::{StorageError, entry, keys, queue_codec, timer_codec};
+use crate::storage::{StorageError, entry, keys, letter_codec, queue_codec, timer_codec};
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::epoch::{
@@ -126,6 +126,7 @@ pub fn for_each_row(commit: &EpochCommit, mut emit: impl FnMut(&[u8], NewValue<'
             None => emit(&key, NewValue::Gone),
         }
     }
+    letter_codec::for_each_letter_row(commit, &mut emit);
 }
 
 /// Rows sorted by key; of two with one key the later one counts.
@@ -175,6 +176,7 @@ pub fn check_storable(commit: &EpochCommit) -> Result<(), StorageError> {
     check_states(&commit.states).map_err(unstorable)?;
     timer_codec::check_timers(&commit.timers).map_err(unstorable)?;
     queue_codec::check_queue_appends(commit).map_err(unstorable)?;
+    letter_codec::check_letters(commit).map_err(unstorable)?;
     check_names(commit).map_err(unstorable)?;
     let advances = commit.frontiers.iter().map(|advance| &advance.lane);
     for lane in advances.chain(&commit.dropped_frontiers) {
@@ -870,6 +872,7 @@ impl<'a> Fields<'a> {
 #[cfg(test)]
 pub(in crate::storage) mod tests {
     use super::*;
+    use crate::storage::letter_codec::tests::{full_letter, letter_id};
     use crate::storage::timer_keys::{self, TimerKey};
     use crate::types::batch::TimeDomain;
     use crate::types::epoch::{LaneChunk, LaneTrim, SinkAppend, SinkProgress, SourceMark};
@@ -968,6 +971,8 @@ pub(in crate::storage) mod tests {
                 sink: "alerts".to_owned(),
                 value: Some(b"2".to_vec()),
             }],
+            dead_letters: vec![full_letter()],
+            removed_letters: vec![letter_id(9, 2)],
             record: EpochRecord {
                 time: full_time(),
                 deployment: 1,
@@ -1165,6 +1170,8 @@ pub(in crate::storage) mod tests {
                 (keys::source_mark(partition, "a.csv"), true),
                 (keys::source_mark(partition, "b.csv"), false),
                 (keys::sink_progress(partition, "alerts"), true),
+                (keys::dead_letter(letter_id(9, 2)), false),
+                (keys::dead_letter(letter_id(1_001, 0)), true),
             ]
         );
         assert!(rows.is_sorted_by(|left, right| left.0 < right.0));

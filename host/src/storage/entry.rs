@@ -10,9 +10,11 @@ use crate::storage::codec::{
     FORMAT_VERSION, Fields, Finding, len_u32, put_bytes, put_chunk, put_column, put_head, put_lane,
     put_lane_time, put_optional, put_record, put_u32, put_u64, put_u64s,
 };
+use crate::storage::letter_codec::{decode_letter_bytes, encode_letter, letter_size_bound};
 use crate::storage::queue_codec::put_queue_rows;
 use crate::storage::timer_codec::{put_timers, timers_size_bound};
 use crate::types::column::Column;
+use crate::types::dead_letter::DeadLetterId;
 use crate::types::epoch::{
     Checksum, EpochCommit, FrontierAdvance, Head, LaneChunk, LaneTrim, SinkAppend, SinkProgress,
     SourceMark, StateChanges,
@@ -230,6 +232,9 @@ pub(super) fn entry_size_bound(commit: &EpochCommit) -> usize {
     let named: usize = (progress.map(|of| (of.sink.len(), &of.value)).chain(marks))
         .map(|(name, value)| 8 + name + value.as_ref().map_or(0, Vec::len))
         .sum();
+    let letters: usize = (commit.dead_letters.iter())
+        .map(|letter| 4 + letter_size_bound(letter))
+        .sum();
     let position = commit.source_position.as_ref().map_or(0, Vec::len);
     let time = &commit.record.time;
     let fired = time.fired_up_to.as_ref();
@@ -247,6 +252,8 @@ pub(super) fn entry_size_bound(commit: &EpochCommit) -> usize {
         + appends
         + queue_appends
         + named
+        + letters
+        + 12 * commit.removed_letters.len()
         + 8 * commit.finished_files.len()
         + 64 * commit.frontiers.len()
         + 24 * commit.dropped_frontiers.len()
@@ -320,6 +327,15 @@ fn put_body(buffer: &mut Vec<u8>, commit: &EpochCommit) {
         put_bytes(buffer, progress.sink.as_bytes());
         put_optional(buffer, progress.value.as_deref());
     }
+    put_u32(buffer, len_u32(commit.dead_letters.len()));
+    for letter in &commit.dead_letters {
+        put_bytes(buffer, &encode_letter(letter));
+    }
+    put_u32(buffer, len_u32(commit.removed_letters.len()));
+    for id in &commit.removed_letters {
+        put_u64(buffer, id.epoch.0);
+        put_u32(buffer, id.index);
+    }
     put_record(buffer, &commit.record);
 }
 
@@ -351,8 +367,9 @@ impl Fields<'_> {
 
     /// The body of an entry.
     pub(super) fn body(&mut self) -> Result<EpochCommit, Finding> {
+        let partition = PartitionId(self.u64()?);
         Ok(EpochCommit {
-            partition: PartitionId(self.u64()?),
+            partition,
             generation: Generation(self.u64()?),
             epoch: EpochId(self.u64()?),
             source_position: self.optional()?,
@@ -405,6 +422,14 @@ impl Fields<'_> {
                 Ok(SinkProgress {
                     sink: fields.text()?,
                     value: fields.optional()?,
+                })
+            })?,
+            dead_letters: self.many(4, |fields| decode_letter_bytes(fields.bytes()?))?,
+            removed_letters: self.many(12, |fields| {
+                Ok(DeadLetterId {
+                    partition,
+                    epoch: EpochId(fields.u64()?),
+                    index: fields.u32()?,
                 })
             })?,
             record: self.record()?,

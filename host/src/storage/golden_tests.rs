@@ -15,8 +15,11 @@ use crate::storage::rows::{self, ChunkLimit};
 use crate::storage::scan::ScanLimit;
 use crate::storage::timer_keys::{self, TimerKey};
 use crate::storage::timer_rows::{self, PendingStream};
-use crate::storage::{CatalogChange, Storage, StorageError, embedded, keys, queue_rows};
+use crate::storage::{
+    CatalogChange, Storage, StorageError, embedded, keys, letter_rows, queue_rows,
+};
 use crate::types::batch::TimeDomain;
+use crate::types::dead_letter::DeadLetterId;
 use crate::types::epoch::{Checksum, StoredState};
 use crate::types::ids::{EpochId, Generation, LeaseId, PartitionId, SinkFileId};
 use crate::types::lease::Lease;
@@ -169,6 +172,11 @@ fn kinds_of_partitions() -> Vec<Kind<'static>> {
     let lane = commit.frontiers[0].lane;
     let (chunk_lane, messages) = (commit.chunks[0].lane, &commit.chunks[0].messages);
     let epoch = commit.epoch;
+    let letter = DeadLetterId {
+        partition: PARTITION,
+        epoch,
+        index: 0,
+    };
     let chunk_limit = ChunkLimit {
         chunks: 1,
         bytes: 1,
@@ -233,6 +241,13 @@ fn kinds_of_partitions() -> Vec<Kind<'static>> {
             of_epoch.row(keys::sink_progress(PARTITION, "alerts")),
             &vec![("alerts", b"2")],
             stored(|storage| rows::read_sink_progress(storage, PARTITION)),
+        ),
+        kind(
+            "dead_letter",
+            "dead letter p7-e1001-0",
+            of_epoch.row(keys::dead_letter(letter)),
+            &Some(&commit.dead_letters[0]),
+            stored(move |storage| letter_rows::read_letter(storage, letter)),
         ),
     ]
 }

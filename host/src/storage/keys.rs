@@ -30,6 +30,7 @@
 //! | `10` [`SINK_PROGRESS`] | partition, sink name | how far a sink is that the partition feeds |
 //! | `11` [`QUEUE_ROWS`] | queue partition, offset of the last row | rows that were written together |
 //! | `12` [`QUEUE_BOUNDS`] | queue partition | from where to where it has rows, and their bytes |
+//! | `13` [`DEAD_LETTER`] | partition, epoch, index | an item that nothing could be made of |
 //!
 //! | catalog prefix | then | value |
 //! |---|---|---|
@@ -43,6 +44,7 @@
 //! | `q` [`CATALOG_QUEUE`] | queue name | the queue's partitions and retention |
 //! | `q` [`CATALOG_QUEUE`] | `00`, first partition | the same of a queue that was deleted, until its rows are gone |
 
+use crate::types::dead_letter::DeadLetterId;
 use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId, StreamId};
 
 /// The id that both halves of a store carry.
@@ -86,6 +88,8 @@ pub const SINK_PROGRESS: u8 = 0x10;
 pub const QUEUE_ROWS: u8 = 0x11;
 /// From where to where queue partitions have rows.
 pub const QUEUE_BOUNDS: u8 = 0x12;
+/// Dead letters.
+pub const DEAD_LETTER: u8 = 0x13;
 
 /// The id that both halves of a store carry.
 pub const CATALOG_STORE_ID: u8 = b'i';
@@ -275,6 +279,23 @@ pub fn parse_queue_rows(key: &[u8]) -> Option<(PartitionId, u64)> {
 /// Key of the bounds of a queue's partition.
 pub fn queue_bounds(queue: PartitionId) -> Vec<u8> {
     key(QUEUE_BOUNDS, [queue.0])
+}
+
+/// Key of a dead letter.
+pub fn dead_letter(id: DeadLetterId) -> Vec<u8> {
+    key(DEAD_LETTER, [id.partition.0, id.epoch.0, id.index.into()])
+}
+
+/// The id of a dead letter's key.
+pub fn parse_dead_letter(key: &[u8]) -> Option<DeadLetterId> {
+    if key.len() != 25 || key[0] != DEAD_LETTER {
+        return None;
+    }
+    Some(DeadLetterId {
+        partition: PartitionId(number_at(key, 1)),
+        epoch: EpochId(number_at(key, 9)),
+        index: u32::try_from(number_at(key, 17)).ok()?,
+    })
 }
 
 /// The range of keys of all that a partition has under a prefix of the table.

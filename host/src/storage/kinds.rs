@@ -11,7 +11,7 @@ use crate::storage::{StorageError, StoreSnapshot, keys};
 pub(super) const PAGE_BYTES: usize = 1 << 20;
 
 /// What the rows of a prefix are called, one for each that this release knows.
-const NAMES: [(u8, &str); 19] = [
+const NAMES: [(u8, &str); 20] = [
     (keys::STORE_ID, "store id"),
     (keys::ENTRY, "staged epochs"),
     (keys::APPLIED, "applied heads"),
@@ -31,6 +31,7 @@ const NAMES: [(u8, &str); 19] = [
     (keys::SINK_PROGRESS, "progress of sinks"),
     (keys::QUEUE_ROWS, "rows of queues"),
     (keys::QUEUE_BOUNDS, "bounds of queues"),
+    (keys::DEAD_LETTER, "dead letters"),
 ];
 
 /// What the rows of a prefix are called; `None` for one that this release does not know.

@@ -54,6 +54,8 @@ mod golden_tests;
 pub mod keys;
 pub mod kinds;
 pub mod leases;
+mod letter_codec;
+pub mod letter_rows;
 pub mod memory;
 mod queue_codec;
 pub mod queue_rows;

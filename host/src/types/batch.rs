@@ -1,13 +1,15 @@
 //! What goes into one guest call and what comes out, as columns. The same shape as
 //! `wit/computation.wit`, whose comments say what each column means.
 
+use serde::{Deserialize, Serialize};
+
 use crate::types::column::Column;
 
 /// Milliseconds since the Unix epoch.
 pub type Timestamp = u64;
 
 /// One call's input.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
     /// Event watermark of each input stream at the last watermark step; empty for a map.
     pub watermarks: Vec<Timestamp>,
@@ -31,7 +33,7 @@ impl Batch {
 }
 
 /// Values of one named state: `keys[i]` is an index into the batch's keys.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateColumn {
     /// Indexes into the batch's keys, each at most once.
     pub keys: Vec<u32>,
@@ -40,7 +42,7 @@ pub struct StateColumn {
 }
 
 /// Messages as columns of equal length.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageColumns {
     /// Indexes into the description's inputs.
     pub streams: Vec<u16>,
@@ -53,7 +55,7 @@ pub struct MessageColumns {
 }
 
 /// Timers as columns of equal length.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimerColumns {
     /// Indexes into the description's timers.
     pub streams: Vec<u16>,

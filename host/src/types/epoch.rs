@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
+use crate::types::dead_letter::{DeadLetter, DeadLetterId};
 use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId};
 use crate::types::lease::Lease;
 use crate::types::queue::QueueAppend;
@@ -99,6 +100,10 @@ pub struct EpochCommit {
     pub queue_appends: Vec<QueueAppend>,
     /// How far sinks are that have to know it, names rising.
     pub sink_progress: Vec<SinkProgress>,
+    /// Items that the epoch moves past and that are kept.
+    pub dead_letters: Vec<DeadLetter>,
+    /// Dead letters of the partition that go, rising: what they hold was processed in this epoch, or is not wanted.
+    pub removed_letters: Vec<DeadLetterId>,
     /// What the epoch was, for those who look at it later.
     pub record: EpochRecord,
 }
@@ -123,6 +128,8 @@ impl EpochCommit {
             finished_files: Vec::new(),
             queue_appends: Vec::new(),
             sink_progress: Vec::new(),
+            dead_letters: Vec::new(),
+            removed_letters: Vec::new(),
             record: EpochRecord::default(),
         }
     }

@@ -3,6 +3,7 @@
 pub mod batch;
 pub mod column;
 pub mod connectors;
+pub mod dead_letter;
 pub mod digest;
 pub mod epoch;
 pub mod finding;

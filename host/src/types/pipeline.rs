@@ -327,6 +327,8 @@ pub struct ComputationOptions {
     pub limits: CallLimits,
     /// Whether instances are made fresh for every call.
     pub instance: InstancePolicy,
+    /// What happens when it fails on an item.
+    pub failure: FailurePolicy,
     /// Line of the pipeline file where its table begins.
     pub line: usize,
     /// Lines of its options, for findings about them.
@@ -449,6 +451,48 @@ impl Default for CallLimits {
             log_bytes: 64 << 10,
         }
     }
+}
+
+/// What happens when a computation fails on an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FailurePolicy {
+    /// What becomes of the item, once it has no attempt left.
+    pub on_failure: OnFailure,
+    /// How often an item is tried whose failure may pass: with the machine's clock, random numbers or files in it,
+    /// past the deadline, or after the process died on it. A verdict of a pure computation is the same every time
+    /// and takes one. At least 1, at most [`FailurePolicy::ATTEMPTS_MAX`].
+    pub attempts: u32,
+}
+
+impl FailurePolicy {
+    /// The most attempts that may be asked for.
+    pub const ATTEMPTS_MAX: u32 = 100;
+    /// How long to wait before the second attempt; each further one waits twice as long.
+    pub const BACKOFF_FIRST: Duration = Duration::from_secs(1);
+    /// The longest wait before an attempt.
+    pub const BACKOFF_MAX: Duration = Duration::from_secs(60);
+}
+
+impl Default for FailurePolicy {
+    fn default() -> FailurePolicy {
+        FailurePolicy {
+            on_failure: OnFailure::Fail,
+            attempts: 3,
+        }
+    }
+}
+
+/// What becomes of an item that a computation fails on, or of a record that a source can't decode.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    /// The job fails there, and its partition goes no further.
+    #[default]
+    Fail,
+    /// It is counted and passed over.
+    Skip,
+    /// It is kept with all that is known of the failure, and passed over.
+    DeadLetter,
 }
 
 /// When instances are made.
