@@ -10,6 +10,7 @@
 //! - [`computation`]: a component with its settings, ready to be called.
 //! - `columns`: the one place that knows the layout of what crosses the boundary.
 //! - `verdict`: from a batch that failed to the one item to blame; `cut`: a batch in parts.
+//! - [`passed_item`]: what becomes of an item that failed alone.
 //! - [`cut_difference`]: whether effects depend on where a batch was cut.
 //! - `native`: with the feature `native-computations`, a function in place of a component, for
 //!   measurements alone.
@@ -38,6 +39,7 @@ pub mod error;
 mod instances;
 #[cfg(feature = "native-computations")]
 pub mod native;
+pub mod passed_item;
 pub mod policy;
 pub mod runtime;
 mod verdict;
@@ -46,4 +48,5 @@ mod wasi;
 pub use component::{Component, ImportedFunction};
 pub use computation::{Call, Computation, ComputationSettings};
 pub use error::{CallReport, GuestError};
+pub use passed_item::{AfterFailure, PassedItem};
 pub use runtime::{COMPONENT_BYTES_MAX, GuestOptions, GuestRuntime};
