@@ -11,6 +11,7 @@ pub mod input;
 pub mod job;
 mod job_time;
 mod output;
+mod passed_items;
 pub mod plan;
 pub mod progress;
 pub mod queue_keeper;
