@@ -308,6 +308,11 @@ impl JobPlan {
         }
     }
 
+    /// Whether it is a job that [`JobPlan::retiring`] has made: it processes nothing.
+    pub fn is_retiring(&self) -> bool {
+        self.transform.is_none() && matches!(self.input, InputPlan::Lanes(_))
+    }
+
     /// What the job is called.
     pub fn label(&self) -> String {
         self.place.label(&self.name)
