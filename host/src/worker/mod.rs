@@ -2,6 +2,7 @@
 //! and never run inside an asynchronous task.
 
 pub mod announced;
+pub mod attempts;
 pub mod board;
 pub mod chain;
 pub mod channel;
