@@ -22,8 +22,8 @@ use tidelock::types::batch::Description;
 use tidelock::types::ids::{PartitionId, SinkFileId, StreamId};
 use tidelock::types::pipeline::{EpochLimits, OnFailure, Pipeline, SinkConnector};
 use tidelock::worker::plan::{
-    InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, SinkTarget, SourcePlan,
-    TimePlan,
+    FailurePlan, InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, SinkTarget,
+    SourcePlan, TimePlan,
 };
 use tidelock::worker::turns::SourceTurn;
 
@@ -334,6 +334,7 @@ impl Deployment {
             name: shape.head.name().to_owned(),
             place: plan_place(place.partition, wiring.partitions(&shape.head)),
             lease,
+            ended_cleanly: true,
             deployment: self.registration.deployment(),
             run: self.registration.run(),
             limits: limits(random),
@@ -386,6 +387,7 @@ fn node(name: &str, places: NodePlaces, parts: &Parts<'_>) -> NodePlan {
             .expect("the simulation's guests can be called"),
         inputs: places.inputs,
         outputs: places.outputs,
+        failure: FailurePlan::default(),
     }
 }
 

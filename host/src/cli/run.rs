@@ -24,7 +24,7 @@ use crate::controller::admission::admit;
 use crate::controller::layout_mover::LayoutMoveError;
 use crate::controller::placement::PlacementError;
 use crate::controller::registry::RegistryError;
-use crate::controller::{Controller, ControllerError, StartContext};
+use crate::controller::{self, Controller, ControllerError, StartContext};
 use crate::guest::{GuestOptions, GuestRuntime};
 use crate::sink;
 use crate::storage::embedded::directories::make_durable;
@@ -143,6 +143,7 @@ pub fn run(
     let mut view = ProgressView::start(progress.clone(), logs, &*clock);
     let end = wait_for_end(controller.worker, &storage, &data, &mut view, logs)?;
     let elapsed = view.finish();
+    let released = controller::release(&*storage);
     let end = match end {
         Err(failures) if failures.iter().all(|(_, error)| error.is_reader_gone()) => {
             logs.print_line("the reader of standard output has gone; run it again to go on");
@@ -150,6 +151,7 @@ pub fn run(
         }
         end => end.map_err(|failures| report_failures(&pipeline, failures, logs))?,
     };
+    released.context("failed to end the leases of the run")?;
     if end == JobEnd::Finished {
         let completed = run.complete(&*storage);
         completed.context("failed to write down that the run is completed")?;

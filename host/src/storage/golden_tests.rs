@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use std::error::Error as _;
 
 use crate::golden::{self, Decode, Kind};
+use crate::storage::attempts::{self, BegunAttempt, FailedAttempts, PartitionAttempts};
 use crate::storage::codec::tests::{full_commit, predecessor};
 use crate::storage::codec::{self, FORMAT_VERSION, LeaseRow, NewValue};
 use crate::storage::entry::{AppendPlaces, Entry, EntryDraft};
 use crate::storage::leases::{self, Counter};
+use crate::storage::letter_requests::tests::letter;
+use crate::storage::letter_requests::{self, RequestPage};
 use crate::storage::memory::MemoryStorage;
 use crate::storage::queue_codec::{self, QueueChunk, StoredChunk, WithheldRows, chunk_key};
 use crate::storage::rows::{self, ChunkLimit};
@@ -19,7 +22,7 @@ use crate::storage::{
     CatalogChange, Storage, StorageError, embedded, keys, letter_rows, queue_rows,
 };
 use crate::types::batch::TimeDomain;
-use crate::types::dead_letter::DeadLetterId;
+use crate::types::dead_letter::{DeadLetterId, LetterRequestKind};
 use crate::types::epoch::{Checksum, StoredState};
 use crate::types::ids::{EpochId, Generation, LeaseId, PartitionId, SinkFileId};
 use crate::types::lease::Lease;
@@ -400,6 +403,22 @@ fn kinds_of_stores() -> Vec<Kind<'static>> {
     };
     let mark = codec::encode_plain([5_u64, 6].map(u64::to_be_bytes).as_flattened());
     let location = b"rout/a.jsonl".to_vec();
+    let tried = PartitionAttempts {
+        failed: Some(FailedAttempts {
+            item: Checksum::of(b"item"),
+            count: 2,
+        }),
+        begun: Some(BegunAttempt {
+            epoch: EpochId(9),
+            rows: 15,
+            left: 125,
+            count: 1,
+        }),
+    };
+    let requests = RequestPage {
+        kind: LetterRequestKind::Replay,
+        ids: vec![letter(7, 9, 0), letter(7, 9, 3), letter(7, 300, 1)],
+    };
     let head = |called: &'static str| -> Decode<'static> {
         Box::new(move |_, value| shown(codec::decode_head(|| called.to_owned(), value)))
     };
@@ -474,6 +493,23 @@ fn kinds_of_stores() -> Vec<Kind<'static>> {
             (keys::counter("stream"), codec::encode_number(8)),
             &8,
             in_catalog(|storage| leases::allocate(storage, Counter::Streams, 1)),
+        ),
+        kind(
+            "catalog_attempts",
+            "the attempts of partition p7",
+            (keys::attempts(PARTITION), attempts::encode_attempts(&tried)),
+            &tried,
+            in_catalog(|storage| attempts::read_attempts(storage, PARTITION)),
+        ),
+        kind(
+            "catalog_letter_requests",
+            "the requests from dead letter p7-e9-0 on",
+            (
+                keys::letter_requests(requests.ids[0]),
+                letter_requests::encode_page(&requests),
+            ),
+            &requests,
+            Box::new(|key, value| shown(letter_requests::decode_page(key, value))),
         ),
         kind(
             "catalog_sink_file",

@@ -42,6 +42,7 @@
 //!
 //! `contract.rs` is the suite that every implementation passes.
 
+pub mod attempts;
 pub mod backup;
 pub mod check;
 pub mod codec;
@@ -55,6 +56,7 @@ pub mod keys;
 pub mod kinds;
 pub mod leases;
 mod letter_codec;
+pub mod letter_requests;
 pub mod letter_rows;
 pub mod memory;
 mod queue_codec;

@@ -2,6 +2,7 @@
 //! and never run inside an asynchronous task.
 
 pub mod announced;
+pub mod attempts;
 pub mod board;
 pub mod chain;
 pub mod channel;
@@ -10,6 +11,7 @@ pub mod error;
 pub mod input;
 pub mod job;
 mod job_time;
+pub mod letter_requests;
 mod output;
 mod passed_items;
 pub mod plan;
@@ -31,6 +33,7 @@ use std::thread;
 
 use crate::clock::Clock;
 use crate::storage::Storage;
+use crate::types::dead_letter::LetterRequest;
 use crate::types::ids::PartitionId;
 use crate::types::pipeline::LaneLimits;
 use crate::worker::announced::{AnnouncedJob, JobContext};
@@ -62,6 +65,12 @@ impl WorkerHandle {
     /// Asks every job to end after its current epoch.
     pub fn stop(&self) {
         self.board.stop();
+    }
+
+    /// Hands requests for dead letters, which must be durable in the catalog, to the jobs of their partitions. Returns how
+    /// many have one; the others wait for another run.
+    pub fn request_letters(&self, requests: &[LetterRequest]) -> usize {
+        self.board.request_letters(requests)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::storage::{Storage, StorageError};
 use crate::types::batch::Timestamp;
 use crate::types::ids::{LaneId, PartitionId, SinkFileId, StreamId};
 use crate::types::lease::Lease;
-use crate::types::pipeline::{EpochLimits, OnFailure, WatermarkOptions};
+use crate::types::pipeline::{EpochLimits, FailurePolicy, OnFailure, WatermarkOptions};
 use crate::types::queue::{QueueAppend, QueueRows};
 use crate::worker::rolling::RollingFiles;
 use crate::worker::turns::SourceTurn;
@@ -27,6 +27,8 @@ pub struct JobPlan {
     pub place: PartitionPlace,
     /// The right to commit for the partition.
     pub lease: Lease,
+    /// Whether the partition's last job ended with its lease, and not with the process.
+    pub ended_cleanly: bool,
     /// Number of the deployment in force.
     pub deployment: u64,
     /// The run of the pipeline, which its watermarks belong to; from 1.
@@ -171,6 +173,23 @@ pub struct NodePlan {
     pub inputs: Vec<Option<usize>>,
     /// For each of the description's outputs its place in the job's streams.
     pub outputs: Vec<usize>,
+    /// What becomes of items that it fails on.
+    pub failure: FailurePlan,
+}
+
+/// What becomes of items that a computation fails on, and what dead letters say of it.
+#[derive(Debug, Clone, Default)]
+pub struct FailurePlan {
+    /// The policy.
+    pub policy: FailurePolicy,
+    /// The component's file.
+    pub component: String,
+    /// The digest of the component's bytes, in hexadecimal.
+    pub digest: String,
+    /// Its settings, as JSON text.
+    pub settings: String,
+    /// The streams that it reads, in the order of the description's inputs.
+    pub inputs: Vec<String>,
 }
 
 /// What a transform makes of time, as its options say.
@@ -297,6 +316,7 @@ impl JobPlan {
             name,
             place,
             lease,
+            ended_cleanly: true,
             deployment,
             run,
             limits: EpochLimits::default(),
@@ -308,6 +328,11 @@ impl JobPlan {
             streams: streams.into_iter().map(without_sinks).collect(),
             sinks: Vec::new(),
         }
+    }
+
+    /// Whether it is a job that [`JobPlan::retiring`] has made: it processes nothing.
+    pub fn is_retiring(&self) -> bool {
+        self.transform.is_none() && matches!(self.input, InputPlan::Lanes(_))
     }
 
     /// What the job is called.

@@ -13,7 +13,7 @@ use super::{Job, JobInput, JobStep, SubmittedEpoch};
 impl Job {
     /// Hands the epoch to storage, as soon as the one before it is committed.
     pub(super) fn submit(&mut self, epoch: OpenEpoch) -> Result<(), JobError> {
-        let input_messages = epoch.input_messages();
+        let (input_messages, items) = (epoch.input_messages(), epoch.items() as u64);
         let sealed = self.seal_parts();
         // If that one is not decided, it is why, whatever else went wrong.
         self.settle()?;
@@ -30,7 +30,7 @@ impl Job {
                 JobInput::Lanes(_) => 0,
             },
         };
-        self.submitted = Some(self.hand_over(commit, coverage, counts));
+        self.submitted = Some(self.hand_over(commit, coverage, counts, items));
         self.chain.shrink(1);
         if let Some(hot_keys) = self.chain.hot_keys() {
             self.progress.hot_keys(hot_keys);
@@ -47,6 +47,7 @@ impl Job {
         commit: EpochCommit,
         coverage: Vec<LaneCoverage>,
         counts: EpochCounts,
+        items: u64,
     ) -> (CommitTicket, SubmittedEpoch) {
         let (epoch, chunks) = (commit.epoch, commit.chunks.clone());
         let time = commit.record.time.clone();
@@ -59,6 +60,7 @@ impl Job {
             coverage,
             counts,
             time,
+            items,
         };
         (self.storage.submit_epoch(self.lease, commit), submitted)
     }
@@ -151,6 +153,7 @@ impl Job {
         if submitted.time.fired_count > 0 {
             tracing::debug!(%epoch, timers = submitted.time.fired_count, "timers fired");
         }
+        self.chain.attempts().passed(submitted.items)?;
         self.output.committed(epoch, &submitted.chunks, &self.board);
         let coverage = submitted.coverage.into_iter();
         coverage.for_each(|lane| lane.tell(&self.board));

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::engine::epoch::{EpochIdentity, OpenEpoch};
+use crate::engine::epoch::{BatchRoom, EpochIdentity, OpenEpoch};
 use crate::source::SourceError;
 use crate::storage::{CommitTicket, Storage, rows};
 use crate::types::epoch::{EpochTime, LaneChunk};
@@ -26,6 +26,7 @@ use crate::types::ids::EpochId;
 use crate::types::lease::Lease;
 use crate::types::pipeline::{EpochLimits, OnFailure};
 use crate::worker::announced::JobContext;
+use crate::worker::attempts::Attempts;
 use crate::worker::board::LaneBoard;
 use crate::worker::chain::{Chain, ChainNodes};
 use crate::worker::error::JobError;
@@ -90,6 +91,8 @@ struct SubmittedEpoch {
     coverage: Vec<LaneCoverage>,
     counts: EpochCounts,
     time: EpochTime,
+    /// Items that it took.
+    items: u64,
 }
 
 /// Where a job's items come from.
@@ -169,6 +172,13 @@ impl Job {
             transform: plan.transform,
             maps: plan.maps,
         };
+        let attempts = Attempts::open(
+            plan.lease.partition,
+            head.epoch.next(),
+            plan.ended_cleanly,
+            &plan.limits,
+            (&context.storage, &context.board, &context.clock),
+        )?;
         let chain = Chain::open(
             nodes,
             &plan.streams,
@@ -176,6 +186,7 @@ impl Job {
             plan.limits,
             plan.memory.state_cache_bytes,
             time.now(),
+            attempts,
             (plan.lease.partition, &*context.storage),
         )?;
         Ok(Job {
@@ -268,11 +279,19 @@ impl Job {
             self.submit(self.open_epoch())?;
             return Ok(JobStep::Advanced);
         }
+        if self.chain.attempts().careful_rows().is_some() && self.submitted.is_some() {
+            // One epoch at a time, so that what is about to be tried is known to the store.
+            return self.settle_or_idle();
+        }
         let mut epoch = self.open_epoch();
         if let Err(error) = self.take_items(&mut epoch) {
             // What failed may only have been computed because of an epoch that is not decided.
             self.settle()?;
-            return Err(error);
+            let attempts = self.chain.attempts();
+            if attempts.is_interrupted() {
+                return Ok(JobStep::Ended(JobEnd::Stopped));
+            }
+            return Err(attempts.take_failure().map_or(error, JobError::Storage));
         }
         if epoch.has_content()
             || self.has_moved_without_items()
@@ -320,11 +339,12 @@ impl Job {
     /// before it makes no difference.
     fn take_items(&mut self, epoch: &mut OpenEpoch) -> Result<(), JobError> {
         let until = (self.clock.elapsed()).saturating_add(self.limits.max_duration);
-        while let Some(room) = epoch.room() {
+        while let Some(room) = self.room(epoch) {
             if self.board.is_stopped() {
                 return Ok(());
             }
-            if epoch.has_content() && self.clock.elapsed() >= until {
+            let is_careful = self.chain.attempts().careful_rows().is_some();
+            if epoch.has_content() && (is_careful || self.clock.elapsed() >= until) {
                 return Ok(());
             }
             if self.time.step().is_none() {
@@ -353,6 +373,13 @@ impl Job {
             self.settle_if_decided()?;
         }
         Ok(())
+    }
+
+    /// What the next batch of an epoch may hold; `None` when the epoch is full.
+    fn room(&mut self, epoch: &OpenEpoch) -> Option<BatchRoom> {
+        let careful_rows = self.chain.attempts().careful_rows();
+        let room = epoch.room()?;
+        Some(careful_rows.map_or(room, |rows| room.at_most_rows(rows)))
     }
 
     fn input_is_ended(&self) -> bool {

@@ -12,7 +12,7 @@ use crate::contract::{
     Batch, Description, Effects, Failure, Level, LogLine, StateColumn, TimeDomain,
     TimerDeclaration, Timers,
 };
-use crate::{count, empty_column, no_effects, one_output_each, push, push_output, value};
+use crate::{count, empty_column, no_effects, obey, one_output_each, push, push_output, value};
 
 /// Every behaviour; the tests compare this list with what they try.
 pub const BEHAVIOURS: &[&str] = &[
@@ -30,6 +30,7 @@ pub const BEHAVIOURS: &[&str] = &[
     "logs-much",
     "looks-around",
     "numbers-messages-in-the-batch",
+    "obeys-payloads",
     "panics",
     "panics-on-a-payload",
     "panics-on-second-call",
@@ -134,6 +135,7 @@ pub fn process(parameters: &str, batch: &Batch) -> Result<Effects, Failure> {
         "numbers-messages-in-the-batch" => {
             Ok(echo_with(batch, |index| index.to_string().into_bytes()))
         }
+        "obeys-payloads" => obey::process(batch),
         "panics" => panic!("the guest panics on purpose"),
         "panics-on-a-payload" => Ok(echo_but(batch, &parameters.payload)),
         "panics-on-second-call" if count_calls() > 1 => panic!("called twice"),
