@@ -9,6 +9,7 @@
 //! - [`policy`]: which imported functions are offered, granted or refused, and why.
 //! - [`computation`]: a component with its settings, ready to be called.
 //! - `columns`: the one place that knows the layout of what crosses the boundary.
+//! - [`effect_limits`]: how much of everything one call may return.
 //! - `verdict`: from a batch that failed to the one item to blame; `cut`: a batch in parts.
 //! - [`cut_difference`]: whether effects depend on where a batch was cut.
 //! - `native`: with the feature `native-computations`, a function in place of a component, for
@@ -34,6 +35,7 @@ mod cut;
 pub mod cut_difference;
 mod deadline;
 mod description;
+pub mod effect_limits;
 pub mod error;
 mod instances;
 #[cfg(feature = "native-computations")]
