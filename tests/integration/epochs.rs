@@ -175,6 +175,7 @@ impl Jobs {
         });
         let source = open(&connector, Opening::at(position.as_deref()));
         let plan = JobPlan {
+            pipeline: "records".to_owned(),
             run: 1,
             time: TimePlan::default(),
             name: "records".to_owned(),
@@ -223,6 +224,7 @@ impl Jobs {
             sinks,
         };
         let plan = JobPlan {
+            pipeline: "records".to_owned(),
             run: 1,
             time: TimePlan::default(),
             name: "tally".to_owned(),

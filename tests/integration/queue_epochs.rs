@@ -133,6 +133,7 @@ impl Store {
         };
         let source = open(&SourceConnector::Queue(options), opening);
         let plan = JobPlan {
+            pipeline: "copy".to_owned(),
             run,
             time: TimePlan::default(),
             name: "copy".to_owned(),

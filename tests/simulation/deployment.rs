@@ -257,6 +257,7 @@ impl Deployment {
         let mut retiring = self.retiring_of(parts.graph, place.shape).iter();
         if let Some(writer) = retiring.find(|writer| writer.partition == place.partition) {
             return Ok(JobPlan::retiring(
+                self.pipeline.name.clone(),
                 format!("retiring {}", shape.head.name()),
                 writer.place,
                 lease,
@@ -328,6 +329,7 @@ impl Deployment {
             });
         }
         let mut plan = JobPlan {
+            pipeline: self.pipeline.name.clone(),
             name: shape.head.name().to_owned(),
             place: plan_place(place.partition, wiring.partitions(&shape.head)),
             lease,

@@ -16,7 +16,7 @@ use crate::cli::data::open;
 use crate::cli::job_notes::job_notes;
 use crate::cli::moves::MoveView;
 use crate::cli::printing::print_json;
-use crate::cli::progress::ProgressView;
+use crate::cli::progress::{ProgressView, passed_over};
 use crate::cli::{OpenStorage, Outcome, OutputFormat};
 use crate::clock::{Clock, SystemClock};
 use crate::config;
@@ -359,7 +359,7 @@ fn summarise(
     let (progress, jobs) = (run.progress.read(), run.progress.read_jobs());
     let rate = progress.source_records as f64 / elapsed.as_secs_f64().max(0.001);
     logs.print_line(&format!(
-        "pipeline {} {}: {} records in {:.2} s ({rate:.0} records/s), {} epochs, {} rows out, {} in the data directory",
+        "pipeline {} {}: {} records in {:.2} s ({rate:.0} records/s), {} epochs, {} rows out{}, {} in the data directory",
         pipeline.name,
         if finished {
             "completed"
@@ -370,6 +370,7 @@ fn summarise(
         elapsed.as_secs_f64(),
         progress.epochs,
         progress.sink_rows,
+        passed_over(&progress),
         HumanBytes(run.store_bytes),
     ));
     match output {

@@ -155,6 +155,7 @@ impl<'a> Planner<'a> {
         for shape in self.wiring.shapes() {
             for writer in retiring.of(&shape.head) {
                 plans.push(JobPlan::retiring(
+                    self.pipeline.name.clone(),
                     format!("retiring {}", shape.head.name()),
                     writer.place,
                     self.grant(writer.partition)?,
@@ -212,6 +213,7 @@ impl<'a> Planner<'a> {
             sinks.push(self.sink(name, lease.partition)?);
         }
         Ok(JobPlan {
+            pipeline: self.pipeline.name.clone(),
             name: shape.head.name().to_owned(),
             place,
             lease,

@@ -11,6 +11,7 @@
 //! - `columns`: the one place that knows the layout of what crosses the boundary.
 //! - [`effect_limits`]: how much of everything one call may return.
 //! - `verdict`: from a batch that failed to the one item to blame; `cut`: a batch in parts.
+//! - [`passed_item`]: what becomes of an item that failed alone.
 //! - [`cut_difference`]: whether effects depend on where a batch was cut.
 //! - `native`: with the feature `native-computations`, a function in place of a component, for
 //!   measurements alone.
@@ -40,6 +41,7 @@ pub mod error;
 mod instances;
 #[cfg(feature = "native-computations")]
 pub mod native;
+pub mod passed_item;
 pub mod policy;
 pub mod runtime;
 mod verdict;
@@ -48,4 +50,5 @@ mod wasi;
 pub use component::{Component, ImportedFunction};
 pub use computation::{Call, Computation, ComputationSettings};
 pub use error::{CallReport, GuestError};
+pub use passed_item::{AfterFailure, PassedItem};
 pub use runtime::{COMPONENT_BYTES_MAX, GuestOptions, GuestRuntime};

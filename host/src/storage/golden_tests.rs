@@ -9,6 +9,8 @@ use crate::storage::codec::tests::{full_commit, predecessor};
 use crate::storage::codec::{self, FORMAT_VERSION, LeaseRow, NewValue};
 use crate::storage::entry::{AppendPlaces, Entry, EntryDraft};
 use crate::storage::leases::{self, Counter};
+use crate::storage::letter_requests::tests::letter;
+use crate::storage::letter_requests::{self, RequestPage};
 use crate::storage::memory::MemoryStorage;
 use crate::storage::queue_codec::{self, QueueChunk, StoredChunk, WithheldRows, chunk_key};
 use crate::storage::rows::{self, ChunkLimit};
@@ -19,7 +21,7 @@ use crate::storage::{
     CatalogChange, Storage, StorageError, embedded, keys, letter_rows, queue_rows,
 };
 use crate::types::batch::TimeDomain;
-use crate::types::dead_letter::DeadLetterId;
+use crate::types::dead_letter::{DeadLetterId, LetterRequestKind};
 use crate::types::epoch::{Checksum, StoredState};
 use crate::types::ids::{EpochId, Generation, LeaseId, PartitionId, SinkFileId};
 use crate::types::lease::Lease;
@@ -400,6 +402,10 @@ fn kinds_of_stores() -> Vec<Kind<'static>> {
     };
     let mark = codec::encode_plain([5_u64, 6].map(u64::to_be_bytes).as_flattened());
     let location = b"rout/a.jsonl".to_vec();
+    let requests = RequestPage {
+        kind: LetterRequestKind::Replay,
+        ids: vec![letter(7, 9, 0), letter(7, 9, 3), letter(7, 300, 1)],
+    };
     let head = |called: &'static str| -> Decode<'static> {
         Box::new(move |_, value| shown(codec::decode_head(|| called.to_owned(), value)))
     };
@@ -474,6 +480,16 @@ fn kinds_of_stores() -> Vec<Kind<'static>> {
             (keys::counter("stream"), codec::encode_number(8)),
             &8,
             in_catalog(|storage| leases::allocate(storage, Counter::Streams, 1)),
+        ),
+        kind(
+            "catalog_letter_requests",
+            "the requests from dead letter p7-e9-0 on",
+            (
+                keys::letter_requests(requests.ids[0]),
+                letter_requests::encode_page(&requests),
+            ),
+            &requests,
+            Box::new(|key, value| shown(letter_requests::decode_page(key, value))),
         ),
         kind(
             "catalog_sink_file",

@@ -43,6 +43,7 @@
 //! | `p` [`CATALOG_PIPELINE`] | pipeline name, `00`, rest | the controller's rows |
 //! | `q` [`CATALOG_QUEUE`] | queue name | the queue's partitions and retention |
 //! | `q` [`CATALOG_QUEUE`] | `00`, first partition | the same of a queue that was deleted, until its rows are gone |
+//! | `d` [`CATALOG_LETTER_REQUESTS`] | partition, epoch, index of the first letter | what is asked to be done with dead letters |
 
 use crate::types::dead_letter::DeadLetterId;
 use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId, StreamId};
@@ -108,6 +109,9 @@ pub const CATALOG_PIPELINE: u8 = b'p';
 
 /// Rows of queues, which the controller owns.
 pub const CATALOG_QUEUE: u8 = b'q';
+
+/// What is asked to be done with dead letters.
+pub const CATALOG_LETTER_REQUESTS: u8 = b'd';
 
 /// Longest bulk key, in bytes; one below what the store underneath can express.
 pub const KEY_BYTES_MAX: usize = 65_534;
@@ -288,7 +292,11 @@ pub fn dead_letter(id: DeadLetterId) -> Vec<u8> {
 
 /// The id of a dead letter's key.
 pub fn parse_dead_letter(key: &[u8]) -> Option<DeadLetterId> {
-    if key.len() != 25 || key[0] != DEAD_LETTER {
+    letter_of_key(DEAD_LETTER, key)
+}
+
+fn letter_of_key(prefix: u8, key: &[u8]) -> Option<DeadLetterId> {
+    if key.len() != 25 || key[0] != prefix {
         return None;
     }
     Some(DeadLetterId {
@@ -387,6 +395,29 @@ pub fn deleted_queue(first: PartitionId) -> Vec<u8> {
 pub fn parse_queue(key: &[u8]) -> Option<&str> {
     let name = key.strip_prefix(&[CATALOG_QUEUE])?;
     (name.first() != Some(&0)).then(|| std::str::from_utf8(name).ok())?
+}
+
+/// Catalog key of requests of which `first` is the least letter's.
+pub fn letter_requests(first: DeadLetterId) -> Vec<u8> {
+    let DeadLetterId {
+        partition,
+        epoch,
+        index,
+    } = first;
+    key(
+        CATALOG_LETTER_REQUESTS,
+        [partition.0, epoch.0, index.into()],
+    )
+}
+
+/// What the keys of all requests for a partition's letters begin with.
+pub fn letter_requests_of(partition: PartitionId) -> Vec<u8> {
+    key(CATALOG_LETTER_REQUESTS, [partition.0])
+}
+
+/// The least letter's id in the key of requests.
+pub fn parse_letter_requests(key: &[u8]) -> Option<DeadLetterId> {
+    letter_of_key(CATALOG_LETTER_REQUESTS, key)
 }
 
 /// Whether only an implementation of storage may write this catalog row.

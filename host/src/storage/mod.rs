@@ -55,6 +55,7 @@ pub mod keys;
 pub mod kinds;
 pub mod leases;
 mod letter_codec;
+pub mod letter_requests;
 pub mod letter_rows;
 pub mod memory;
 mod queue_codec;

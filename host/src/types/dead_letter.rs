@@ -66,6 +66,34 @@ fn number(text: &str) -> Option<u64> {
     (text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
 }
 
+/// What is asked to be done with a letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LetterRequestKind {
+    /// Try its item again, and let the letter go with the epoch that does.
+    Replay,
+    /// Let it go. Where both are asked for, this is done.
+    Discard,
+}
+
+impl fmt::Display for LetterRequestKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            LetterRequestKind::Replay => "replay",
+            LetterRequestKind::Discard => "discard",
+        })
+    }
+}
+
+/// A letter, and what is asked to be done with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LetterRequest {
+    /// The letter.
+    pub id: DeadLetterId,
+    /// What to do.
+    pub kind: LetterRequestKind,
+}
+
 /// An item that a computation failed on, or a record that a source could not decode, and that the partition has
 /// moved past.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

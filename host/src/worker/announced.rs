@@ -34,7 +34,7 @@ pub struct AnnouncedJob {
 }
 
 impl AnnouncedJob {
-    /// Puts the lanes that the job writes on the board.
+    /// Puts the lanes that the job writes on the board, and what is asked to be done with its dead letters.
     ///
     /// # Errors
     ///
@@ -45,6 +45,10 @@ impl AnnouncedJob {
         }) = &plan.input
         {
             context.board.turns().join(turn);
+        }
+        if !plan.is_retiring() {
+            let requests = context.board.letter_requests();
+            requests.open(plan.lease.partition, &*context.storage)?;
         }
         let output = LanesOutput::announce(&plan, &*context.storage, &context.board)?;
         Ok(AnnouncedJob {

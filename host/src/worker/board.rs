@@ -9,10 +9,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::types::dead_letter::LetterRequest;
 use crate::types::epoch::ChunkMessages;
 use crate::types::ids::{EpochId, LaneId};
 use crate::types::pipeline::LaneLimits;
 use crate::worker::channel::{LaneChannel, Receipt};
+use crate::worker::letter_requests::LetterRequests;
 use crate::worker::source_times::SourceTimes;
 use crate::worker::turns::SourceTurns;
 
@@ -27,6 +29,7 @@ pub struct LaneBoard {
     changed: Condvar,
     turns: SourceTurns,
     source_times: SourceTimes,
+    letter_requests: LetterRequests,
 }
 
 #[derive(Debug, Default)]
@@ -148,6 +151,21 @@ impl LaneBoard {
     /// How far the partitions of sources are in time.
     pub fn source_times(&self) -> &SourceTimes {
         &self.source_times
+    }
+
+    /// What is asked to be done with dead letters.
+    pub fn letter_requests(&self) -> &LetterRequests {
+        &self.letter_requests
+    }
+
+    /// More is asked, and durable in the catalog; jobs that wait look again. Returns how many of the requests a job of
+    /// this run looks after.
+    pub fn request_letters(&self, requests: &[LetterRequest]) -> usize {
+        let count = self.letter_requests.add(requests);
+        if count > 0 {
+            self.wake_all();
+        }
+        count
     }
 
     /// Lets every job that waits for a change look again.

@@ -10,7 +10,9 @@ pub mod error;
 pub mod input;
 pub mod job;
 mod job_time;
+pub mod letter_requests;
 mod output;
+mod passed_items;
 pub mod plan;
 pub mod progress;
 pub mod queue_keeper;
@@ -30,6 +32,7 @@ use std::thread;
 
 use crate::clock::Clock;
 use crate::storage::Storage;
+use crate::types::dead_letter::LetterRequest;
 use crate::types::ids::PartitionId;
 use crate::types::pipeline::LaneLimits;
 use crate::worker::announced::{AnnouncedJob, JobContext};
@@ -61,6 +64,12 @@ impl WorkerHandle {
     /// Asks every job to end after its current epoch.
     pub fn stop(&self) {
         self.board.stop();
+    }
+
+    /// Hands requests for dead letters, which must be durable in the catalog, to the jobs of their partitions. Returns how
+    /// many have one; the others wait for another run.
+    pub fn request_letters(&self, requests: &[LetterRequest]) -> usize {
+        self.board.request_letters(requests)
     }
 }
 

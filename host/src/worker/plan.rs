@@ -19,6 +19,8 @@ use crate::worker::turns::SourceTurn;
 
 /// One job: one partition of a source or of a transform, with the maps chained behind it.
 pub struct JobPlan {
+    /// The pipeline that the job belongs to.
+    pub pipeline: String,
     /// The source or transform that the job is a partition of.
     pub name: String,
     /// Which of its partitions.
@@ -276,6 +278,7 @@ impl JobPlan {
     /// A job of a partition that is not in force any more: it reads nothing, and removes what it wrote
     /// once the readers have taken it.
     pub fn retiring(
+        pipeline: String,
         name: String,
         place: PartitionPlace,
         lease: Lease,
@@ -288,6 +291,7 @@ impl JobPlan {
             ..stream
         };
         JobPlan {
+            pipeline,
             name,
             place,
             lease,
@@ -302,6 +306,11 @@ impl JobPlan {
             streams: streams.into_iter().map(without_sinks).collect(),
             sinks: Vec::new(),
         }
+    }
+
+    /// Whether it is a job that [`JobPlan::retiring`] has made: it processes nothing.
+    pub fn is_retiring(&self) -> bool {
+        self.transform.is_none() && matches!(self.input, InputPlan::Lanes(_))
     }
 
     /// What the job is called.

@@ -93,7 +93,7 @@ fn audit_cut(
     call: &Call,
     at: usize,
 ) -> Result<(), GuestError> {
-    match computation.verify_cut(batch, &call.effects, at) {
+    match computation.verify_cut(batch, call, at) {
         Err(error) if !matches!(error, GuestError::DependsOnCut { .. }) => {
             tracing::warn!(%error, "cut audit given up");
             Ok(())

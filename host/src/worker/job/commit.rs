@@ -23,6 +23,8 @@ impl Job {
             input_messages,
             output_messages: commit.record.output_count,
             sink_rows: std::mem::take(&mut self.sink_rows),
+            skipped: std::mem::take(&mut self.passed.skipped),
+            dead_letters: commit.dead_letters.len() as u64,
             source_bytes: match &mut self.input {
                 JobInput::Source(source) => source.bytes_advanced(),
                 JobInput::Lanes(_) => 0,
@@ -66,6 +68,7 @@ impl Job {
     fn seal_parts(&mut self) -> Result<(SealedParts, Vec<LaneCoverage>), JobError> {
         let mut parts = SealedParts {
             trims: self.output.take_trims(&self.board),
+            dead_letters: std::mem::take(&mut self.passed.letters),
             ..SealedParts::default()
         };
         let mut coverage = Vec::new();

@@ -34,6 +34,7 @@ use crate::worker::input::lanes::LanesInput;
 use crate::worker::input::source::SourceInput;
 use crate::worker::job_time::JobTime;
 use crate::worker::output::LanesOutput;
+use crate::worker::passed_items::PassedItems;
 use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, StreamPlan};
 use crate::worker::progress::{EpochCounts, JobIdentity, JobProgress};
 use crate::worker::source_pace::SourcePace;
@@ -44,6 +45,8 @@ use crate::worker::turns::SourceTurn;
 /// One job, ready to run on a thread of its own.
 pub struct Job {
     name: String,
+    /// The pipeline's name.
+    pipeline: String,
     identity: EpochIdentity,
     lease: Lease,
     limits: EpochLimits,
@@ -63,6 +66,8 @@ pub struct Job {
     clock: Arc<dyn Clock>,
     /// Rows given to sinks in the open epoch.
     sink_rows: u64,
+    /// Items that the open epoch moves past though nothing could be made of them.
+    passed: PassedItems,
     /// When the source's partition may be read, where it has to wait for others.
     turn: Option<SourceTurn>,
     /// How a source's partition keeps pace with the others.
@@ -180,6 +185,7 @@ impl Job {
             time,
             progress: context.progress.job_opened(job, source),
             name: plan.name,
+            pipeline: plan.pipeline,
             lease: plan.lease,
             limits: plan.limits,
             input,
@@ -191,6 +197,7 @@ impl Job {
             board: context.board,
             clock: context.clock,
             sink_rows: 0,
+            passed: PassedItems::default(),
             turn,
             pace,
             system_timer_in: None,
