@@ -13,6 +13,7 @@
 //! - [`cut_difference`]: whether effects depend on where a batch was cut.
 //! - `native`: with the feature `native-computations`, a function in place of a component, for
 //!   measurements alone.
+//! - [`recorded_settings`], `letter_failure`: what a dead letter keeps of a call that failed.
 //! - [`error`], [`column_fault`]: what can go wrong, one variant for each situation.
 //!
 //! **Invariant:** a fresh instance remembers nothing of another call, and nothing that a guest is
@@ -36,9 +37,11 @@ mod deadline;
 mod description;
 pub mod error;
 mod instances;
+mod letter_failure;
 #[cfg(feature = "native-computations")]
 pub mod native;
 pub mod policy;
+pub mod recorded_settings;
 pub mod runtime;
 mod verdict;
 mod wasi;
@@ -46,4 +49,5 @@ mod wasi;
 pub use component::{Component, ImportedFunction};
 pub use computation::{Call, Computation, ComputationSettings};
 pub use error::{CallReport, GuestError};
+pub use recorded_settings::RecordedSettings;
 pub use runtime::{COMPONENT_BYTES_MAX, GuestOptions, GuestRuntime};

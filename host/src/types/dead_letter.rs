@@ -149,7 +149,7 @@ pub struct FailedComputation {
     pub component: String,
     /// The digest of the component's bytes, in hexadecimal.
     pub digest: String,
-    /// Its settings (parameters, grants, limits), as JSON text of an object.
+    /// Its settings (parameters, grants, limits), as JSON text of an object: `guest::RecordedSettings` writes and reads it.
     pub settings: String,
     /// The one-item batch with the states of its key, as they were.
     pub batch: Batch,
