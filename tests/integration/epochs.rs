@@ -30,8 +30,8 @@ use tidelock::worker::board::LaneBoard;
 use tidelock::worker::error::JobError;
 use tidelock::worker::job::{Job, JobStep};
 use tidelock::worker::plan::{
-    InputPlan, JobMemory, JobPlan, LanePlan, NodePlan, PartitionPlace, SinkPlan, SinkTarget,
-    SourcePlan, StreamPlan, TimePlan,
+    FailurePlan, InputPlan, JobMemory, JobPlan, LanePlan, NodePlan, PartitionPlace, SinkPlan,
+    SinkTarget, SourcePlan, StreamPlan, TimePlan,
 };
 use tidelock::worker::progress::RunProgress;
 
@@ -175,6 +175,8 @@ impl Jobs {
         });
         let source = open(&connector, Opening::at(position.as_deref()));
         let plan = JobPlan {
+            ended_cleanly: true,
+            pipeline: "records".to_owned(),
             run: 1,
             time: TimePlan::default(),
             name: "records".to_owned(),
@@ -223,6 +225,8 @@ impl Jobs {
             sinks,
         };
         let plan = JobPlan {
+            ended_cleanly: true,
+            pipeline: "records".to_owned(),
             run: 1,
             time: TimePlan::default(),
             name: "tally".to_owned(),
@@ -238,6 +242,7 @@ impl Jobs {
                 retiring: None,
             }]),
             transform: Some(NodePlan {
+                failure: FailurePlan::default(),
                 name: "tally".to_owned(),
                 computation: computation.expect("the guest can be called"),
                 inputs: Vec::new(),

@@ -133,6 +133,8 @@ impl Store {
         };
         let source = open(&SourceConnector::Queue(options), opening);
         let plan = JobPlan {
+            ended_cleanly: true,
+            pipeline: "copy".to_owned(),
             run,
             time: TimePlan::default(),
             name: "copy".to_owned(),

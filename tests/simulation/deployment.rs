@@ -22,8 +22,8 @@ use tidelock::types::batch::Description;
 use tidelock::types::ids::{PartitionId, SinkFileId, StreamId};
 use tidelock::types::pipeline::{EpochLimits, Pipeline, SinkConnector};
 use tidelock::worker::plan::{
-    InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, SinkTarget, SourcePlan,
-    TimePlan,
+    FailurePlan, InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, SinkTarget,
+    SourcePlan, TimePlan,
 };
 use tidelock::worker::turns::SourceTurn;
 
@@ -257,6 +257,7 @@ impl Deployment {
         let mut retiring = self.retiring_of(parts.graph, place.shape).iter();
         if let Some(writer) = retiring.find(|writer| writer.partition == place.partition) {
             return Ok(JobPlan::retiring(
+                self.pipeline.name.clone(),
                 format!("retiring {}", shape.head.name()),
                 writer.place,
                 lease,
@@ -328,9 +329,11 @@ impl Deployment {
             });
         }
         let mut plan = JobPlan {
+            pipeline: self.pipeline.name.clone(),
             name: shape.head.name().to_owned(),
             place: plan_place(place.partition, wiring.partitions(&shape.head)),
             lease,
+            ended_cleanly: true,
             deployment: self.registration.deployment(),
             run: self.registration.run(),
             limits: limits(random),
@@ -383,6 +386,7 @@ fn node(name: &str, places: NodePlaces, parts: &Parts<'_>) -> NodePlan {
             .expect("the simulation's guests can be called"),
         inputs: places.inputs,
         outputs: places.outputs,
+        failure: FailurePlan::default(),
     }
 }
 

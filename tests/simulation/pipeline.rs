@@ -15,9 +15,10 @@ use tidelock::types::batch::{
 };
 use tidelock::types::digest::Digest;
 use tidelock::types::pipeline::{
-    CallLimits, ComputationLines, ComputationOptions, EpochLimits, FileSourceOptions, Grants,
-    InstancePolicy, LaneLimits, MemoryLimits, Pipeline, QueueSourceOptions, QueueStart,
-    RecordFormat, SinkConnector, SinkOptions, SourceConnector, SourceOptions, StateTtl,
+    CallLimits, ComputationLines, ComputationOptions, EpochLimits, FailurePolicy,
+    FileSourceOptions, Grants, InstancePolicy, LaneLimits, MemoryLimits, Pipeline,
+    QueueSourceOptions, QueueStart, RecordFormat, SinkConnector, SinkOptions, SourceConnector,
+    SourceOptions, StateTtl,
 };
 
 use crate::graph::{Computation, Graph};
@@ -199,6 +200,7 @@ fn options(graph: &Graph, computation: &Computation) -> ComputationOptions {
         grants: Grants::default(),
         limits: CallLimits::default(),
         instance: InstancePolicy::Reuse,
+        failure: FailurePolicy::default(),
         line: 1,
         lines: ComputationLines {
             component: 1,

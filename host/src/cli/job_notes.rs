@@ -1,4 +1,5 @@
-//! What a person should know of the jobs of a run once it has ended, a line each: messages that came late,
+//! What a person should know of the jobs of a run once it has ended, a line each: items that nothing could be made
+//! of, messages that came late,
 //! event times that nobody believed, timers that wait, watermarks that stood still, keys that keep a
 //! transform's partitions from sharing the work, and readers that others waited for.
 
@@ -10,7 +11,8 @@ const LINES_MAX: usize = 5;
 
 /// The lines; `is_finished` where every job came to its end.
 pub fn job_notes(jobs: &[JobReading], is_finished: bool) -> Vec<String> {
-    let mut notes = late_notes(jobs);
+    let mut notes = passed_over_notes(jobs);
+    notes.extend(late_notes(jobs));
     notes.extend(future_notes(jobs));
     notes.extend(timer_notes(jobs, is_finished));
     if !is_finished {
@@ -19,6 +21,32 @@ pub fn job_notes(jobs: &[JobReading], is_finished: bool) -> Vec<String> {
     notes.extend(hot_key_notes(jobs));
     notes.extend(wait_notes(jobs));
     notes
+}
+
+fn passed_over_notes(jobs: &[JobReading]) -> Vec<String> {
+    let passed = jobs.iter().filter_map(|job| {
+        let skipped = || counted(job.skipped, "item was skipped", "items were skipped");
+        let letters = || {
+            counted(
+                job.dead_letters,
+                "item became a dead letter",
+                "items became dead letters",
+            )
+        };
+        let told = match (job.skipped, job.dead_letters) {
+            (0, 0) => return None,
+            (_, 0) => skipped(),
+            (0, _) => letters(),
+            _ => format!("{}, {}", skipped(), letters()),
+        };
+        Some(format!("job {}: {told}", job.job))
+    });
+    let passed: Vec<String> = passed.collect();
+    let mut lines = shortened(passed.into_iter(), "jobs that passed over items");
+    if jobs.iter().any(|job| job.dead_letters > 0) {
+        lines.push("  `tidelock dlq list` shows the dead letters".to_owned());
+    }
+    lines
 }
 
 fn late_notes(jobs: &[JobReading]) -> Vec<String> {
@@ -164,6 +192,8 @@ mod tests {
             input_messages: 0,
             output_messages: 0,
             sink_rows: 0,
+            skipped: 0,
+            dead_letters: 0,
             epochs: 0,
             state_cache_hits: 0,
             state_cache_misses: 0,
@@ -199,6 +229,31 @@ mod tests {
             waits: vec![WaitReading { lane, count }],
             ..job(0, 1)
         }
+    }
+
+    #[test]
+    fn items_that_nothing_could_be_made_of_are_told_by_job() {
+        let passed = |index, skipped, dead_letters| JobReading {
+            skipped,
+            dead_letters,
+            ..job(index, 3)
+        };
+        let skipping = [passed(0, 1, 0), passed(1, 0, 0), passed(2, 12, 0)];
+        assert_eq!(
+            job_notes(&skipping, true),
+            [
+                "job delays[0]: 1 item was skipped",
+                "job delays[2]: 12 items were skipped",
+            ]
+        );
+        assert_eq!(
+            job_notes(&[passed(0, 2, 1), passed(1, 0, 3)], false),
+            [
+                "job delays[0]: 2 items were skipped, 1 item became a dead letter",
+                "job delays[1]: 3 items became dead letters",
+                "  `tidelock dlq list` shows the dead letters",
+            ]
+        );
     }
 
     #[test]

@@ -91,6 +91,7 @@ impl<'a> ProgressView<'a> {
             text.push_str(&format!(" of {}", HumanBytes(total)));
         }
         text.push_str(" read");
+        text.push_str(&passed_over(reading));
         if let Some((job, lane, others)) = self.progress.waiting_job() {
             text.push_str(&format!(", {job} waits for {}", lane.reader));
             if others > 0 {
@@ -104,5 +105,40 @@ impl<'a> ProgressView<'a> {
             }
         }
         text
+    }
+}
+
+/// How many items nothing could be made of, to stand behind other counts: ", 3 skipped, 1 dead letter"; empty where
+/// there are none.
+pub(super) fn passed_over(reading: &ProgressReading) -> String {
+    let mut text = String::new();
+    if reading.skipped > 0 {
+        text.push_str(&format!(", {} skipped", HumanCount(reading.skipped)));
+    }
+    match reading.dead_letters {
+        0 => {}
+        1 => text.push_str(", 1 dead letter"),
+        count => text.push_str(&format!(", {} dead letters", HumanCount(count))),
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_that_nothing_was_made_of_are_told_where_there_are_any() {
+        let told = |skipped, dead_letters| {
+            passed_over(&ProgressReading {
+                skipped,
+                dead_letters,
+                ..ProgressReading::default()
+            })
+        };
+        assert_eq!(told(0, 0), "");
+        assert_eq!(told(1, 0), ", 1 skipped");
+        assert_eq!(told(0, 1), ", 1 dead letter");
+        assert_eq!(told(12_000, 2), ", 12,000 skipped, 2 dead letters");
     }
 }

@@ -16,7 +16,7 @@ use crate::cli::data::open;
 use crate::cli::job_notes::job_notes;
 use crate::cli::moves::MoveView;
 use crate::cli::printing::print_json;
-use crate::cli::progress::ProgressView;
+use crate::cli::progress::{ProgressView, passed_over};
 use crate::cli::{OpenStorage, Outcome, OutputFormat};
 use crate::clock::{Clock, SystemClock};
 use crate::config;
@@ -24,7 +24,7 @@ use crate::controller::admission::admit;
 use crate::controller::layout_mover::LayoutMoveError;
 use crate::controller::placement::PlacementError;
 use crate::controller::registry::RegistryError;
-use crate::controller::{Controller, ControllerError, StartContext};
+use crate::controller::{self, Controller, ControllerError, StartContext};
 use crate::guest::{GuestOptions, GuestRuntime};
 use crate::sink;
 use crate::storage::embedded::directories::make_durable;
@@ -143,6 +143,7 @@ pub fn run(
     let mut view = ProgressView::start(progress.clone(), logs, &*clock);
     let end = wait_for_end(controller.worker, &storage, &data, &mut view, logs)?;
     let elapsed = view.finish();
+    let released = controller::release(&*storage);
     let end = match end {
         Err(failures) if failures.iter().all(|(_, error)| error.is_reader_gone()) => {
             logs.print_line("the reader of standard output has gone; run it again to go on");
@@ -150,6 +151,7 @@ pub fn run(
         }
         end => end.map_err(|failures| report_failures(&pipeline, failures, logs))?,
     };
+    released.context("failed to end the leases of the run")?;
     if end == JobEnd::Finished {
         let completed = run.complete(&*storage);
         completed.context("failed to write down that the run is completed")?;
@@ -359,7 +361,7 @@ fn summarise(
     let (progress, jobs) = (run.progress.read(), run.progress.read_jobs());
     let rate = progress.source_records as f64 / elapsed.as_secs_f64().max(0.001);
     logs.print_line(&format!(
-        "pipeline {} {}: {} records in {:.2} s ({rate:.0} records/s), {} epochs, {} rows out, {} in the data directory",
+        "pipeline {} {}: {} records in {:.2} s ({rate:.0} records/s), {} epochs, {} rows out{}, {} in the data directory",
         pipeline.name,
         if finished {
             "completed"
@@ -370,6 +372,7 @@ fn summarise(
         elapsed.as_secs_f64(),
         progress.epochs,
         progress.sink_rows,
+        passed_over(&progress),
         HumanBytes(run.store_bytes),
     ));
     match output {

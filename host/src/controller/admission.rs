@@ -43,6 +43,11 @@ pub struct AdmittedComputation {
 }
 
 impl AdmittedComputation {
+    /// What it is called with.
+    pub fn settings(&self) -> &ComputationSettings {
+        &self.settings
+    }
+
     /// The component, ready to be called, for one job.
     ///
     /// # Errors

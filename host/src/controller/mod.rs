@@ -147,7 +147,8 @@ impl Controller {
             accept_change,
             observe_move,
         } = context;
-        leases::end_all(&**storage)?;
+        // Who stops in order ends them: where one is in force, the process ended with the job.
+        let unclean = leases::end_all(&**storage)?;
         finish_deletions(&**storage)?;
         let queues = DeclaredQueues::draft(&**storage, &pipeline.queues, clock.now())?;
         let reader = StoredQueues::shared(storage, queues.by_name());
@@ -161,7 +162,8 @@ impl Controller {
             &**storage,
             &registration,
             &queues,
-        );
+        )
+        .with_unclean(unclean.into_iter().collect());
         planner.refuse_to_strand_messages()?;
         let (mut sources, changed_sources) =
             open_sources(pipeline, &**storage, &registration, &reader)?;
@@ -209,6 +211,15 @@ impl Controller {
             run: registration.run_in_progress(),
         })
     }
+}
+
+/// Ends the leases of jobs that have ended in order, so that the next run knows that they have.
+///
+/// # Errors
+///
+/// When the store fails.
+pub fn release(storage: &dyn Storage) -> Result<(), StorageError> {
+    leases::end_all(storage).map(drop)
 }
 
 /// What is about to run, as far as a change of it matters.

@@ -1,6 +1,7 @@
 //! The plans of a pipeline's jobs: each partition under a lease of its own, its input opened, its
 //! chain instantiated, its lanes and sinks named.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::controller::admission::Admission;
@@ -10,7 +11,7 @@ use crate::controller::registry::Registration;
 use crate::controller::retiring::RetiringWriters;
 use crate::controller::sources::OpenSources;
 use crate::controller::wiring::{NodePlaces, Wiring};
-use crate::guest::{GuestError, GuestRuntime};
+use crate::guest::{GuestError, GuestRuntime, RecordedSettings};
 use crate::sink;
 use crate::source::SourceError;
 use crate::storage::{Storage, StorageError, leases, rows};
@@ -18,7 +19,8 @@ use crate::types::ids::{LaneId, PartitionId};
 use crate::types::lease::Lease;
 use crate::types::pipeline::{Pipeline, SinkConnector};
 use crate::worker::plan::{
-    InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, SinkTarget, TimePlan,
+    FailurePlan, InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, SinkTarget,
+    TimePlan,
 };
 use crate::worker::rolling::RollingFiles;
 use crate::worker::timers::TimersError;
@@ -81,6 +83,8 @@ pub struct Planner<'a> {
     wiring: Wiring<'a>,
     /// What each job may keep in memory.
     memory: JobMemory,
+    /// Partitions whose last job ended with its process.
+    unclean: BTreeSet<PartitionId>,
 }
 
 impl<'a> Planner<'a> {
@@ -113,7 +117,15 @@ impl<'a> Planner<'a> {
                 },
             },
             wiring,
+            unclean: BTreeSet::new(),
         }
+    }
+
+    /// Of these partitions the last job ended with its process.
+    #[must_use]
+    pub fn with_unclean(mut self, partitions: BTreeSet<PartitionId>) -> Planner<'a> {
+        self.unclean = partitions;
+        self
     }
 
     /// Refuses a graph that has no reader any more for messages that wait in a lane: they would
@@ -155,6 +167,7 @@ impl<'a> Planner<'a> {
         for shape in self.wiring.shapes() {
             for writer in retiring.of(&shape.head) {
                 plans.push(JobPlan::retiring(
+                    self.pipeline.name.clone(),
                     format!("retiring {}", shape.head.name()),
                     writer.place,
                     self.grant(writer.partition)?,
@@ -212,8 +225,10 @@ impl<'a> Planner<'a> {
             sinks.push(self.sink(name, lease.partition)?);
         }
         Ok(JobPlan {
+            pipeline: self.pipeline.name.clone(),
             name: shape.head.name().to_owned(),
             place,
+            ended_cleanly: !self.unclean.contains(&lease.partition),
             lease,
             deployment: self.registration.deployment(),
             run: self.registration.run(),
@@ -238,7 +253,21 @@ impl<'a> Planner<'a> {
             })?,
             inputs: places.inputs,
             outputs: places.outputs,
+            failure: self.failure(name),
         })
+    }
+
+    fn failure(&self, name: &str) -> FailurePlan {
+        let options = &self.pipeline.computations[name];
+        let admitted = &self.admission.computations[name];
+        let component = &self.pipeline.components[&options.component].path;
+        FailurePlan {
+            policy: options.failure,
+            component: component.to_string_lossy().into_owned(),
+            digest: admitted.component.digest().to_string(),
+            settings: RecordedSettings::of(admitted.settings()).to_json(),
+            inputs: options.inputs.clone(),
+        }
     }
 
     fn sink(&self, name: &str, partition: PartitionId) -> Result<SinkPlan, PlacementError> {

@@ -20,10 +20,12 @@ use crate::guest::cut::CutBatch;
 use crate::guest::cut_difference::{self, CutDifference};
 use crate::guest::deadline;
 use crate::guest::description::take_description;
+use crate::guest::effect_limits;
 use crate::guest::error::{CallReport, GuestError};
 use crate::guest::instances::InstanceSlot;
 #[cfg(feature = "native-computations")]
 use crate::guest::native::{self, NativeFunction};
+use crate::guest::passed_item::{AfterFailure, PassedItem};
 use crate::guest::policy::{self, Determinism, Verdicts};
 use crate::guest::runtime::GuestRuntime;
 use crate::guest::verdict::{CallFailure, Parts};
@@ -69,7 +71,7 @@ pub struct Computation {
 }
 
 /// What a batch that passed brings.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Call {
     /// What it wants done, checked.
     pub effects: Effects,
@@ -81,6 +83,8 @@ pub struct Call {
     pub stdout: String,
     /// What it printed as errors, bounded.
     pub stderr: String,
+    /// Items that were passed over, in order.
+    pub passed_items: Vec<PassedItem>,
 }
 
 /// A component with its imports linked and its exports found.
@@ -195,18 +199,36 @@ impl Computation {
     /// How the first item that fails did so alone ([`GuestError::item`] names it),
     /// [`GuestError::PartsTooLarge`], or why no instance could be made.
     pub fn process(&mut self, batch: &Batch) -> Result<Call, GuestError> {
+        self.process_deciding(batch, &mut |_, _| AfterFailure::Fail)
+    }
+
+    /// As [`Computation::process`], with `decide` to say what becomes of an item that fails alone, by its number and
+    /// how it failed: in the effects of what passes, an item that is passed over has no part.
+    ///
+    /// # Errors
+    ///
+    /// As [`Computation::process`], of items that are not passed over.
+    pub fn process_deciding(
+        &mut self,
+        batch: &Batch,
+        decide: &mut dyn FnMut(u32, &GuestError) -> AfterFailure,
+    ) -> Result<Call, GuestError> {
         #[cfg(feature = "native-computations")]
         if let Some(function) = &self.native {
             return native::call(function, &self.settings.name, batch);
         }
-        let call = self.process_whole_or_in_parts(batch)?;
+        let call = self.process_whole_or_in_parts(batch, decide)?;
         let fuel_limit = self.settings.limits.fuel;
         self.batch_size
             .learn(batch.item_count(), call.parts, call.fuel, fuel_limit);
         Ok(call)
     }
 
-    fn process_whole_or_in_parts(&mut self, batch: &Batch) -> Result<Call, GuestError> {
+    fn process_whole_or_in_parts(
+        &mut self,
+        batch: &Batch,
+        decide: &mut dyn FnMut(u32, &GuestError) -> AfterFailure,
+    ) -> Result<Call, GuestError> {
         if let Some(mut instance) = self.kept.take() {
             if let Ok(call) = self.call(&mut instance, batch) {
                 self.kept = Some(instance);
@@ -232,17 +254,14 @@ impl Computation {
         drop(instance);
         match batch.item_count() {
             0 => Err(failed.into_error(&self.settings, None)),
-            1 => Err(failed.into_error(&self.settings, Some(0))),
             item_count => {
-                let parts = Parts::halves(item_count, failed.hint());
-                let fault = failed.into_error(&self.settings, None);
                 tracing::debug!(
                     computation = self.settings.name,
                     items = item_count,
-                    fault = %fault,
+                    fault = ?failed.fault,
                     "call failed, repeated in parts"
                 );
-                self.run_parts(batch, parts)
+                self.run_parts(batch, Parts::of_failed(item_count, failed), decide)
             }
         }
     }
@@ -262,27 +281,46 @@ impl Computation {
     ///
     /// [`GuestError::DependsOnCut`] when they differ. Anything else proves nothing:
     /// [`GuestError::Deadline`] when a part ran into the deadline, or why no instance could be made.
-    pub fn verify_cut(&self, batch: &Batch, whole: &Effects, at: usize) -> Result<(), GuestError> {
+    pub fn verify_cut(&self, batch: &Batch, whole: &Call, at: usize) -> Result<(), GuestError> {
         let differ = |difference| GuestError::DependsOnCut {
             computation: self.settings.name.clone(),
             difference,
         };
         let parts = Parts::cut_at(batch.item_count(), at);
-        match self.run_parts(batch, parts) {
-            Ok(call) => cut_difference::compare(batch, whole, &call.effects).map_err(differ),
+        let is_passed = |item| whole.passed_items.iter().any(|passed| passed.item == item);
+        let mut decide = |item, _: &GuestError| match is_passed(item) {
+            true => AfterFailure::PassOver,
+            false => AfterFailure::Fail,
+        };
+        match self.run_parts(batch, parts, &mut decide) {
+            Ok(call) => {
+                let unlike = (whole.passed_items.iter())
+                    .find(|passed| !call.passed_items.iter().any(|it| it.item == passed.item));
+                if let Some(passed) = unlike {
+                    return Err(differ(CutDifference::passed(&passed.error)));
+                }
+                let (whole, parts) = (&whole.effects, &call.effects);
+                cut_difference::compare(batch, whole, parts).map_err(differ)
+            }
             Err(error) if error.is_verdict() => Err(differ(CutDifference::failed(&error))),
             Err(error) => Err(error),
         }
     }
 
     /// Runs a batch in parts, each on a fresh instance, so that nothing but the cut differs.
-    fn run_parts(&self, batch: &Batch, parts: Parts) -> Result<Call, GuestError> {
+    fn run_parts(
+        &self,
+        batch: &Batch,
+        parts: Parts,
+        decide: &mut dyn FnMut(u32, &GuestError) -> AfterFailure,
+    ) -> Result<Call, GuestError> {
         let batch = CutBatch::new(batch, &self.description);
-        parts.run(batch, &self.settings, |part| {
+        let call = |part: &Batch| {
             let mut instance = self.start().map_err(CallFailure::NotOfTheBatch)?;
             self.call(&mut instance, part)
                 .map_err(CallFailure::OfTheBatch)
-        })
+        };
+        parts.run(batch, &self.settings, call, decide)
     }
 
     fn start(&self) -> Result<Instance, GuestError> {
@@ -304,6 +342,7 @@ impl Computation {
                 fuel: report.fuel,
                 stdout: report.stdout,
                 stderr: report.stderr,
+                passed_items: Vec::new(),
             }),
             Err(fault) => Err(Box::new(FailedCall { fault, report })),
         }
@@ -328,8 +367,11 @@ impl Computation {
                 size_bytes: Some(size_bytes),
             });
         }
-        columns::take_effects(effects, batch, &self.description, limits.log_bytes)
-            .map_err(CallFault::Malformed)
+        let effects = columns::take_effects(effects, batch, &self.description, limits)
+            .map_err(CallFault::Malformed)?;
+        effect_limits::check(&effects, batch, &self.description, limits)
+            .map_err(CallFault::OverLimit)?;
+        Ok(effects)
     }
 }
 

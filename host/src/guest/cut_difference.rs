@@ -40,6 +40,15 @@ impl CutDifference {
             parts: Some(format!("a failure ({error})")),
         }
     }
+
+    /// Where an item passed that failed in the whole batch.
+    pub(super) fn passed(error: &dyn fmt::Display) -> CutDifference {
+        CutDifference {
+            what: "the call of an item".to_owned(),
+            whole: Some(format!("a failure ({error})")),
+            parts: Some("successful".to_owned()),
+        }
+    }
 }
 
 /// Compares what a batch wanted done whole and in parts.

@@ -9,7 +9,9 @@
 //! - [`policy`]: which imported functions are offered, granted or refused, and why.
 //! - [`computation`]: a component with its settings, ready to be called.
 //! - `columns`: the one place that knows the layout of what crosses the boundary.
+//! - [`effect_limits`]: how much of everything one call may return.
 //! - `verdict`: from a batch that failed to the one item to blame; `cut`: a batch in parts.
+//! - [`passed_item`]: what becomes of an item that failed alone.
 //! - [`cut_difference`]: whether effects depend on where a batch was cut.
 //! - `native`: with the feature `native-computations`, a function in place of a component, for
 //!   measurements alone.
@@ -35,11 +37,13 @@ mod cut;
 pub mod cut_difference;
 mod deadline;
 mod description;
+pub mod effect_limits;
 pub mod error;
 mod instances;
 mod letter_failure;
 #[cfg(feature = "native-computations")]
 pub mod native;
+pub mod passed_item;
 pub mod policy;
 pub mod recorded_settings;
 pub mod runtime;
@@ -49,5 +53,6 @@ mod wasi;
 pub use component::{Component, ImportedFunction};
 pub use computation::{Call, Computation, ComputationSettings};
 pub use error::{CallReport, GuestError};
+pub use passed_item::{AfterFailure, PassedItem};
 pub use recorded_settings::RecordedSettings;
 pub use runtime::{COMPONENT_BYTES_MAX, GuestOptions, GuestRuntime};

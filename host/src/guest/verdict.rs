@@ -10,7 +10,8 @@
 //! them for n items. A batch with one item to blame takes at most that many failing calls and as many
 //! that pass; what has passed is not run again. A guest's hint where to cut is followed on the first
 //! [`HINTED_LEVELS`] levels, so a right one leaves the prefix and the item, and a wrong one costs no
-//! more than those levels.
+//! more than those levels. Where a verdict does not end the batch but the item is passed over, the next hint is
+//! followed again.
 
 use std::ops::Range;
 
@@ -18,6 +19,7 @@ use crate::guest::call_fault::FailedCall;
 use crate::guest::computation::{Call, ComputationSettings};
 use crate::guest::cut::CutBatch;
 use crate::guest::error::GuestError;
+use crate::guest::passed_item::{AfterFailure, PassedItem};
 use crate::types::batch::Batch;
 
 /// On how many levels of halving the guest's hint is followed: one to cut before the item, one to
@@ -40,6 +42,8 @@ pub(super) enum CallFailure {
 pub(super) struct Parts {
     /// The next one is the last.
     waiting: Vec<Part>,
+    /// How the call with the first of them ended, where it has been made.
+    failed: Option<Box<FailedCall>>,
 }
 
 struct Part {
@@ -53,20 +57,22 @@ impl Parts {
     pub(super) fn cut_at(item_count: usize, at: usize) -> Parts {
         let mut parts = Parts {
             waiting: Vec::new(),
+            failed: None,
         };
         parts.push(0..item_count, 0, at);
         parts
     }
 
-    /// The halves of a batch that failed, or its parts before and behind the item that the guest
-    /// named.
-    pub(super) fn halves(item_count: usize, hint: Option<u32>) -> Parts {
+    /// A batch that failed as a whole.
+    pub(super) fn of_failed(item_count: usize, failed: Box<FailedCall>) -> Parts {
         let whole = Part {
             items: 0..item_count,
             level: 0,
         };
-        let at = whole.cut(hint);
-        Parts::cut_at(item_count, at)
+        Parts {
+            waiting: vec![whole],
+            failed: Some(failed),
+        }
     }
 
     fn push(&mut self, items: Range<usize>, level: u32, at: usize) {
@@ -80,23 +86,29 @@ impl Parts {
         }
     }
 
-    /// Runs part after part with `call`, halves those that fail, and puts the effects together.
+    /// Runs part after part with `call`, cuts those that fail (in halves, or before and behind the item that the
+    /// guest named), and puts the effects together. `decide` says what becomes of an item that fails alone.
     ///
     /// # Errors
     ///
-    /// The verdict on the first item that fails alone, [`GuestError::PartsTooLarge`], or what kept a
-    /// part from being run.
+    /// The verdict on the first item that fails alone and is not passed over, [`GuestError::PartsTooLarge`], or what
+    /// kept a part from being run.
     pub(super) fn run(
         mut self,
         mut batch: CutBatch<'_>,
         settings: &ComputationSettings,
         mut call: impl FnMut(&Batch) -> Result<Call, CallFailure>,
+        decide: &mut dyn FnMut(u32, &GuestError) -> AfterFailure,
     ) -> Result<Call, GuestError> {
         let log_bytes = settings.limits.log_bytes;
         let mut joined = Call::default();
         while let Some(next) = self.waiting.pop() {
             let part = batch.part(next.items.clone());
-            match call(&part.batch) {
+            let answer = match self.failed.take() {
+                Some(failed) => Err(CallFailure::OfTheBatch(failed)),
+                None => call(&part.batch),
+            };
+            match answer {
                 Ok(answer) => {
                     joined.parts += 1;
                     joined.fuel = joined.fuel.saturating_add(answer.fuel);
@@ -108,7 +120,21 @@ impl Parts {
                 Err(CallFailure::NotOfTheBatch(error)) => return Err(error),
                 Err(CallFailure::OfTheBatch(failed)) if next.items.len() == 1 => {
                     let item = next.items.start as u32;
-                    return Err(failed.into_error(settings, Some(item)));
+                    let error = failed.into_error(settings, Some(item));
+                    match decide(item, &error) {
+                        AfterFailure::Fail => return Err(error),
+                        AfterFailure::TryAgain => self.waiting.push(next),
+                        AfterFailure::PassOver => {
+                            joined.passed_items.push(PassedItem {
+                                item,
+                                batch: part.batch,
+                                error,
+                            });
+                            if let Some(rest) = self.waiting.last_mut() {
+                                rest.level = 0;
+                            }
+                        }
+                    }
                 }
                 Err(CallFailure::OfTheBatch(failed)) => {
                     let at = next.cut(failed.hint());
@@ -116,7 +142,7 @@ impl Parts {
                 }
             }
         }
-        joined.effects = batch.finish(log_bytes);
+        joined.effects = batch.finish(&settings.limits);
         Ok(joined)
     }
 }
@@ -203,9 +229,25 @@ mod tests {
         hint: Option<u32>,
         fault: impl Fn(&[usize]) -> Option<CallFault>,
     ) -> (Result<Call, GuestError>, Vec<Vec<usize>>) {
+        run_deciding(item_count, hint, fault, |_| AfterFailure::Fail)
+    }
+
+    fn run_deciding(
+        item_count: usize,
+        hint: Option<u32>,
+        fault: impl Fn(&[usize]) -> Option<CallFault>,
+        mut decide: impl FnMut(u32) -> AfterFailure,
+    ) -> (Result<Call, GuestError>, Vec<Vec<usize>>) {
         let (whole, description) = (batch(item_count), description());
         let mut calls = Vec::new();
-        let end = Parts::halves(item_count, hint).run(
+        let whole_failed = Box::new(FailedCall {
+            fault: CallFault::Failure {
+                item: hint,
+                reason: "refused".to_owned(),
+            },
+            report: CallReport::default(),
+        });
+        let end = Parts::of_failed(item_count, whole_failed).run(
             CutBatch::new(&whole, &description),
             &settings(),
             |part| {
@@ -221,6 +263,7 @@ mod tests {
                 calls.push(items);
                 end
             },
+            &mut |item, _| decide(item),
         );
         (end, calls)
     }
@@ -347,15 +390,78 @@ mod tests {
     fn what_is_not_of_the_batch_ends_at_once() {
         let (whole, description) = (batch(8), description());
         let mut count = 0;
-        let end =
-            Parts::halves(8, None).run(CutBatch::new(&whole, &description), &settings(), |_| {
+        let end = Parts::cut_at(8, 4).run(
+            CutBatch::new(&whole, &description),
+            &settings(),
+            |_| {
                 count += 1;
                 Err(CallFailure::NotOfTheBatch(GuestError::Runtime {
                     reason: "broken".to_owned(),
                 }))
-            });
+            },
+            &mut |_, _| AfterFailure::PassOver,
+        );
         assert_eq!(end.expect_err("it can't run").item(), None);
         assert_eq!(count, 1);
+    }
+
+    #[test]
+    fn p1_guilty_items_are_passed_over_one_by_one_and_the_others_pass_once_in_order() {
+        let guilty = [0, 1, 417, 418, 700, 999];
+        let fault = |items: &[usize]| {
+            let item = items.iter().position(|item| guilty.contains(item))?;
+            Some(CallFault::Failure {
+                // Every other one is named.
+                item: (items[item] % 2 == 0).then_some(item as u32),
+                reason: "refused".to_owned(),
+            })
+        };
+        let (end, calls) = run_deciding(1_000, None, fault, |_| AfterFailure::PassOver);
+        let call = end.expect("all that fail are passed over");
+        let passed_over: Vec<usize> = (call.passed_items.iter())
+            .map(|passed| passed.item as usize)
+            .collect();
+        assert_eq!(passed_over, guilty);
+        for passed in &call.passed_items {
+            assert_eq!(numbers(&passed.batch), [passed.item as usize]);
+            assert_eq!(passed.error.item(), Some(passed.item));
+        }
+        let passed: Vec<usize> = (calls.iter())
+            .filter(|items| items.iter().all(|item| !guilty.contains(item)))
+            .flatten()
+            .copied()
+            .collect();
+        let others: Vec<usize> = (0..1_000).filter(|item| !guilty.contains(item)).collect();
+        assert_eq!(passed, others);
+    }
+
+    #[test]
+    fn p1_the_item_that_is_not_passed_over_ends_the_batch() {
+        let (end, _) = run_deciding(
+            100,
+            None,
+            |items| refuse(30)(items).or_else(|| refuse(60)(items)),
+            |item| match item {
+                30 => AfterFailure::PassOver,
+                _ => AfterFailure::Fail,
+            },
+        );
+        assert_eq!(end.expect_err("the second one counts").item(), Some(60));
+    }
+
+    #[test]
+    fn an_item_alone_is_called_as_often_as_it_is_to_be_tried() {
+        let mut attempts = 0;
+        let (end, calls) = run_deciding(1, None, refuse(0), |_| {
+            attempts += 1;
+            match attempts {
+                3 => AfterFailure::Fail,
+                _ => AfterFailure::TryAgain,
+            }
+        });
+        assert_eq!(end.expect_err("it fails each time").item(), Some(0));
+        // The first call had been made.
+        assert_eq!(calls, [[0], [0]]);
     }
 
     #[test]

@@ -1126,8 +1126,8 @@ pub fn l4_end_all_ends_every_lease_and_generations_rise(fixture: &Fixture) {
     let jobs: Vec<Lease> = (1..=5).map(|partition| grant(storage, partition)).collect();
     commit(storage, jobs[0], commit_of(jobs[0], 1));
     leases::end(storage, jobs[4]).unwrap();
-    assert_eq!(leases::end_all(storage).unwrap(), 4);
-    assert_eq!(leases::end_all(storage).unwrap(), 0);
+    assert_eq!(leases::end_all(storage).unwrap().len(), 4);
+    assert_eq!(leases::end_all(storage).unwrap().len(), 0);
     for job in &jobs {
         assert_eq!(leases::current(storage, job.partition).unwrap(), None);
         let epoch = storage.head(job.partition).unwrap().epoch.next();

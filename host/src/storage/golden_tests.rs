@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::error::Error as _;
 
 use crate::golden::{self, Decode, Kind};
+use crate::storage::attempts::{self, BegunAttempt, FailedAttempts, PartitionAttempts};
 use crate::storage::codec::tests::{full_commit, predecessor};
 use crate::storage::codec::{self, FORMAT_VERSION, LeaseRow, NewValue};
 use crate::storage::entry::{AppendPlaces, Entry, EntryDraft};
@@ -402,6 +403,18 @@ fn kinds_of_stores() -> Vec<Kind<'static>> {
     };
     let mark = codec::encode_plain([5_u64, 6].map(u64::to_be_bytes).as_flattened());
     let location = b"rout/a.jsonl".to_vec();
+    let tried = PartitionAttempts {
+        failed: Some(FailedAttempts {
+            item: Checksum::of(b"item"),
+            count: 2,
+        }),
+        begun: Some(BegunAttempt {
+            epoch: EpochId(9),
+            rows: 15,
+            left: 125,
+            count: 1,
+        }),
+    };
     let requests = RequestPage {
         kind: LetterRequestKind::Replay,
         ids: vec![letter(7, 9, 0), letter(7, 9, 3), letter(7, 300, 1)],
@@ -480,6 +493,13 @@ fn kinds_of_stores() -> Vec<Kind<'static>> {
             (keys::counter("stream"), codec::encode_number(8)),
             &8,
             in_catalog(|storage| leases::allocate(storage, Counter::Streams, 1)),
+        ),
+        kind(
+            "catalog_attempts",
+            "the attempts of partition p7",
+            (keys::attempts(PARTITION), attempts::encode_attempts(&tried)),
+            &tried,
+            in_catalog(|storage| attempts::read_attempts(storage, PARTITION)),
         ),
         kind(
             "catalog_letter_requests",

@@ -43,6 +43,7 @@
 //! | `p` [`CATALOG_PIPELINE`] | pipeline name, `00`, rest | the controller's rows |
 //! | `q` [`CATALOG_QUEUE`] | queue name | the queue's partitions and retention |
 //! | `q` [`CATALOG_QUEUE`] | `00`, first partition | the same of a queue that was deleted, until its rows are gone |
+//! | `t` [`CATALOG_ATTEMPTS`] | partition | how often its items were tried |
 //! | `d` [`CATALOG_LETTER_REQUESTS`] | partition, epoch, index of the first letter | what is asked to be done with dead letters |
 
 use crate::types::dead_letter::DeadLetterId;
@@ -112,6 +113,9 @@ pub const CATALOG_QUEUE: u8 = b'q';
 
 /// What is asked to be done with dead letters.
 pub const CATALOG_LETTER_REQUESTS: u8 = b'd';
+
+/// How often the items of partitions were tried.
+pub const CATALOG_ATTEMPTS: u8 = b't';
 
 /// Longest bulk key, in bytes; one below what the store underneath can express.
 pub const KEY_BYTES_MAX: usize = 65_534;
@@ -358,6 +362,11 @@ pub fn head(partition: PartitionId) -> Vec<u8> {
 /// Catalog key of a partition's lease.
 pub fn lease(partition: PartitionId) -> Vec<u8> {
     key(CATALOG_LEASE, [partition.0])
+}
+
+/// Catalog key of how often the items of a partition were tried.
+pub fn attempts(partition: PartitionId) -> Vec<u8> {
+    key(CATALOG_ATTEMPTS, [partition.0])
 }
 
 /// Catalog key of a counter.

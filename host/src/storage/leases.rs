@@ -119,15 +119,16 @@ pub fn end(storage: &dyn Storage, lease: Lease) -> Result<bool, StorageError> {
     Err(contended("end a lease"))
 }
 
-/// Ends every lease in force and returns how many there were. Who starts with the data directory's
+/// Ends every lease in force and returns whose they were. Who starts with the data directory's
 /// lock held does this first: nothing of an earlier process can commit after it.
 ///
 /// # Errors
 ///
 /// [`StorageError::Contended`], or when the store fails.
-pub fn end_all(storage: &dyn Storage) -> Result<usize, StorageError> {
+pub fn end_all(storage: &dyn Storage) -> Result<Vec<PartitionId>, StorageError> {
     for _ in 0..ATTEMPTS_MAX {
         let mut change = CatalogChange::default();
+        let mut ended_of = Vec::new();
         for (key, value) in storage.scan_catalog(&[keys::CATALOG_LEASE])? {
             let partition = PartitionId(keys::catalog_number(&key).unwrap_or_default());
             let row = codec::decode_lease(partition, Some(&value))?;
@@ -136,13 +137,14 @@ pub fn end_all(storage: &dyn Storage) -> Result<usize, StorageError> {
                     generation: row.generation,
                     current: None,
                 };
+                ended_of.push(partition);
                 change.expectations.push((key.clone(), Some(value)));
                 change.writes.push((key, Some(codec::encode_lease(&ended))));
             }
         }
         if change.writes.is_empty() || storage.commit_catalog(&change)? == CatalogOutcome::Committed
         {
-            return Ok(change.writes.len());
+            return Ok(ended_of);
         }
     }
     Err(contended("end all leases"))

@@ -42,6 +42,7 @@
 //!
 //! `contract.rs` is the suite that every implementation passes.
 
+pub mod attempts;
 pub mod backup;
 pub mod check;
 pub mod codec;

@@ -28,6 +28,22 @@ pub enum JobError {
         /// What the component did.
         source: Box<GuestError>,
     },
+    /// The process has ended with an item too often.
+    #[error(
+        "the process ended {attempts} times while computation {computation} processed {location}, in epoch {epoch} of partition {partition}; find out why (memory, the machine, a defect of tidelock), then run again, or have the item passed over with on_failure = \"skip\" or \"dead_letter\""
+    )]
+    GivenUp {
+        /// The computation.
+        computation: String,
+        /// The job's partition.
+        partition: PartitionId,
+        /// The epoch, which was given up.
+        epoch: EpochId,
+        /// The item.
+        location: ItemLocation,
+        /// How often.
+        attempts: u32,
+    },
     /// A stored message has a key that is longer than keys may be.
     #[error(
         "{location} has a key of {size_bytes} bytes, allowed are {MESSAGE_KEY_BYTES_MAX}, and computation {computation} can keep nothing under it, in epoch {epoch} of partition {partition}; it was written by an earlier release and can't be passed over: start afresh in another data directory, with hashes as keys"

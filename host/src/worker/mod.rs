@@ -2,6 +2,7 @@
 //! and never run inside an asynchronous task.
 
 pub mod announced;
+pub mod attempts;
 pub mod board;
 pub mod chain;
 pub mod channel;
@@ -12,6 +13,7 @@ pub mod job;
 mod job_time;
 pub mod letter_requests;
 mod output;
+mod passed_items;
 pub mod plan;
 pub mod progress;
 pub mod queue_keeper;

@@ -12,19 +12,23 @@ use crate::storage::{Storage, StorageError};
 use crate::types::batch::Timestamp;
 use crate::types::ids::{LaneId, PartitionId, SinkFileId, StreamId};
 use crate::types::lease::Lease;
-use crate::types::pipeline::{EpochLimits, WatermarkOptions};
+use crate::types::pipeline::{EpochLimits, FailurePolicy, WatermarkOptions};
 use crate::types::queue::{QueueAppend, QueueRows};
 use crate::worker::rolling::RollingFiles;
 use crate::worker::turns::SourceTurn;
 
 /// One job: one partition of a source or of a transform, with the maps chained behind it.
 pub struct JobPlan {
+    /// The pipeline that the job belongs to.
+    pub pipeline: String,
     /// The source or transform that the job is a partition of.
     pub name: String,
     /// Which of its partitions.
     pub place: PartitionPlace,
     /// The right to commit for the partition.
     pub lease: Lease,
+    /// Whether the partition's last job ended with its lease, and not with the process.
+    pub ended_cleanly: bool,
     /// Number of the deployment in force.
     pub deployment: u64,
     /// The run of the pipeline, which its watermarks belong to; from 1.
@@ -167,6 +171,23 @@ pub struct NodePlan {
     pub inputs: Vec<Option<usize>>,
     /// For each of the description's outputs its place in the job's streams.
     pub outputs: Vec<usize>,
+    /// What becomes of items that it fails on.
+    pub failure: FailurePlan,
+}
+
+/// What becomes of items that a computation fails on, and what dead letters say of it.
+#[derive(Debug, Clone, Default)]
+pub struct FailurePlan {
+    /// The policy.
+    pub policy: FailurePolicy,
+    /// The component's file.
+    pub component: String,
+    /// The digest of the component's bytes, in hexadecimal.
+    pub digest: String,
+    /// Its settings, as JSON text.
+    pub settings: String,
+    /// The streams that it reads, in the order of the description's inputs.
+    pub inputs: Vec<String>,
 }
 
 /// What a transform makes of time, as its options say.
@@ -276,6 +297,7 @@ impl JobPlan {
     /// A job of a partition that is not in force any more: it reads nothing, and removes what it wrote
     /// once the readers have taken it.
     pub fn retiring(
+        pipeline: String,
         name: String,
         place: PartitionPlace,
         lease: Lease,
@@ -288,9 +310,11 @@ impl JobPlan {
             ..stream
         };
         JobPlan {
+            pipeline,
             name,
             place,
             lease,
+            ended_cleanly: true,
             deployment,
             run,
             limits: EpochLimits::default(),

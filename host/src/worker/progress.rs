@@ -62,6 +62,8 @@ struct Counters {
     input_messages: AtomicU64,
     output_messages: AtomicU64,
     sink_rows: AtomicU64,
+    skipped: AtomicU64,
+    dead_letters: AtomicU64,
     epochs: AtomicU64,
     state_cache_hits: AtomicU64,
     state_cache_misses: AtomicU64,
@@ -90,6 +92,10 @@ pub struct EpochCounts {
     pub output_messages: u64,
     /// Rows given to sinks.
     pub sink_rows: u64,
+    /// Items that nothing could be made of and that were passed over without being kept.
+    pub skipped: u64,
+    /// Items that nothing could be made of and that were kept as dead letters.
+    pub dead_letters: u64,
     /// Bytes of the source that were passed.
     pub source_bytes: u64,
 }
@@ -139,6 +145,8 @@ impl RunProgress {
                 input_messages,
                 output_messages,
                 sink_rows,
+                skipped,
+                dead_letters,
                 epochs,
                 state_cache_hits,
                 state_cache_misses,
@@ -155,6 +163,8 @@ impl RunProgress {
             total.epochs += load(epochs);
             total.messages += load(output_messages);
             total.sink_rows += load(sink_rows);
+            total.skipped += load(skipped);
+            total.dead_letters += load(dead_letters);
             total.state_cache_hits += load(state_cache_hits);
             total.state_cache_misses += load(state_cache_misses);
         }
@@ -215,6 +225,8 @@ impl JobProgress {
         add(&counters.input_messages, counts.input_messages);
         add(&counters.output_messages, counts.output_messages);
         add(&counters.sink_rows, counts.sink_rows);
+        add(&counters.skipped, counts.skipped);
+        add(&counters.dead_letters, counts.dead_letters);
         add(&counters.source_done_bytes, counts.source_bytes);
     }
 
@@ -288,6 +300,8 @@ impl Shared {
             input_messages: load(&self.counters.input_messages),
             output_messages: load(&self.counters.output_messages),
             sink_rows: load(&self.counters.sink_rows),
+            skipped: load(&self.counters.skipped),
+            dead_letters: load(&self.counters.dead_letters),
             epochs: load(&self.counters.epochs),
             state_cache_hits: load(&self.counters.state_cache_hits),
             state_cache_misses: load(&self.counters.state_cache_misses),
@@ -343,6 +357,8 @@ mod tests {
             input_messages,
             output_messages: 2,
             sink_rows: 1,
+            skipped: 3,
+            dead_letters: 4,
             source_bytes,
         };
         let first = run.job_opened(identity("events", 0, 1), Some(at(10)));
@@ -358,6 +374,8 @@ mod tests {
             epochs: 3,
             messages: 6,
             sink_rows: 3,
+            skipped: 9,
+            dead_letters: 12,
             state_cache_hits: 0,
             state_cache_misses: 0,
         };

@@ -20,6 +20,10 @@ pub struct ProgressReading {
     pub messages: u64,
     /// Rows given to sinks.
     pub sink_rows: u64,
+    /// Items that nothing could be made of and that were passed over without being kept (`on_failure = "skip"`).
+    pub skipped: u64,
+    /// Items that nothing could be made of and that were kept as dead letters.
+    pub dead_letters: u64,
     /// Keys of batches whose states were in memory.
     pub state_cache_hits: u64,
     /// Keys of batches whose states had to be read from the data directory.
@@ -45,6 +49,10 @@ pub struct JobReading {
     pub output_messages: u64,
     /// Rows given to sinks.
     pub sink_rows: u64,
+    /// Items that nothing could be made of and that were passed over without being kept (`on_failure = "skip"`).
+    pub skipped: u64,
+    /// Items that nothing could be made of and that were kept as dead letters.
+    pub dead_letters: u64,
     /// Epochs committed.
     pub epochs: u64,
     /// Keys of batches whose states were in memory.

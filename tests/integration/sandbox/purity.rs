@@ -69,7 +69,7 @@ fn verify_every_cut(behaviour: &str) -> Result<(), GuestError> {
     let mut computation = behaving(behaviour, |_| {});
     let input = batch(&["a", "b", "c"], true);
     let whole = computation.process(&input).expect("succeeds");
-    (0..=3).try_for_each(|at| computation.verify_cut(&input, &whole.effects, at))
+    (0..=3).try_for_each(|at| computation.verify_cut(&input, &whole, at))
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::storage::check::StoreCheck;
-use crate::storage::{StorageError, StoredRow, codec, keys, letter_requests};
+use crate::storage::{StorageError, StoredRow, attempts, codec, keys, letter_requests};
 use crate::types::epoch::Head;
 use crate::types::ids::{PartitionId, SinkFileId};
 
@@ -70,6 +70,9 @@ impl CatalogFacts {
             }
             Some(&keys::CATALOG_LETTER_REQUESTS) => {
                 letter_requests::decode_page(key, value)?;
+            }
+            Some(&keys::CATALOG_ATTEMPTS) => {
+                attempts::decode_attempts(PartitionId(number()?), value)?;
             }
             Some(&(keys::CATALOG_PIPELINE | keys::CATALOG_QUEUE)) => {}
             _ => return Err(undecodable(what(), "this release knows no such row")),

@@ -6,6 +6,7 @@
 
 mod keyed;
 mod node;
+mod passed;
 
 use crate::engine::call::{map_batches, transform_batch};
 use crate::engine::epoch::{BatchRoom, OpenEpoch};
@@ -19,11 +20,14 @@ use crate::storage::{Storage, StorageError};
 use crate::types::batch::{Batch, TimeDomain, Timestamp};
 use crate::types::epoch::{EpochTime, StateAges};
 use crate::types::ids::PartitionId;
-use crate::types::pipeline::EpochLimits;
+use crate::types::pipeline::{EpochLimits, OnFailure};
 use crate::types::timer::{TimerChanges, TimerPlace, TimerSetting, TimerStep};
+use crate::worker::attempts::Attempts;
 use crate::worker::plan::{NodePlan, StreamPlan, TimePlan};
 use crate::worker::sweep::StateSweep;
 use crate::worker::timers::{DueLimit, DueTimers, Timers, TimersError};
+
+pub use passed::{KeptItem, PassedOver};
 
 use keyed::{KeyedCall, KeyedNode, first_timers, load_states, long_key};
 use node::Node;
@@ -61,6 +65,9 @@ pub struct Chain {
     streams: Vec<StreamMessages>,
     /// Places of the streams that anything outside the chain takes.
     leaving: Vec<usize>,
+    /// Items of the current batch that computations were passed over for.
+    passed: Vec<PassedOver>,
+    attempts: Attempts,
 }
 
 /// A computation failed on some item of the job's input.
@@ -96,6 +103,13 @@ pub enum ChainError {
         /// Bytes of its key.
         size_bytes: usize,
     },
+    /// The process has ended with this item too often, and the computation does not pass over items.
+    GivenUp {
+        /// The computation.
+        computation: String,
+        /// How often.
+        attempts: u32,
+    },
     /// States could not be read.
     Storage(StorageError),
 }
@@ -119,6 +133,7 @@ impl Chain {
         limits: EpochLimits,
         state_cache_bytes: usize,
         stands_at: &EpochTime,
+        attempts: Attempts,
         (partition, storage): (PartitionId, &dyn Storage),
     ) -> Result<Chain, TimersError> {
         let ChainNodes { transform, maps } = nodes;
@@ -154,6 +169,8 @@ impl Chain {
             leaving: (0..streams.len())
                 .filter(|place| streams[*place].leaves_the_chain())
                 .collect(),
+            passed: Vec::new(),
+            attempts,
         };
         chain.set_time(stands_at);
         Ok(chain)
@@ -209,7 +226,7 @@ impl Chain {
         epoch: &mut OpenEpoch,
         storage: &dyn Storage,
     ) -> Result<(), ChainError> {
-        self.streams.iter_mut().for_each(StreamMessages::clear);
+        self.begin_batch();
         let first_failure = match &self.transform {
             Some(_) => {
                 let (input, roots) = self.divert_late(input, late);
@@ -228,6 +245,85 @@ impl Chain {
             }
         };
         self.run_maps(first_failure, epoch)
+    }
+
+    /// Passes over a message that the process has ended with `attempts` times, the only one of `input`, without calling
+    /// any computation.
+    ///
+    /// # Errors
+    ///
+    /// [`ChainError::GivenUp`], where the first computation does not pass over items; or when its state can't be read.
+    pub fn give_up(
+        &mut self,
+        input: InputMessages,
+        attempts: u32,
+        epoch: &mut OpenEpoch,
+        storage: &dyn Storage,
+    ) -> Result<(), ChainError> {
+        self.begin_batch();
+        if self.transform.is_some() {
+            let roots = (0..input.len() as u32).collect();
+            let (mut batch, items) = transform_batch(input, roots);
+            self.fill_in(&mut batch, &items, epoch, storage)?;
+            return self.pass_over(batch, attempts);
+        }
+        self.take_records(input);
+        let first = self.maps.first().map(|map| {
+            let calls = map_batches(&self.streams, &map.plan.inputs, &self.limits);
+            calls.into_iter().next().unwrap_or_default().0
+        });
+        self.streams.iter_mut().for_each(StreamMessages::clear);
+        first.map_or(Ok(()), |batch| self.pass_over(batch, attempts))
+    }
+
+    /// The same of the first of some due timers: it has fired.
+    ///
+    /// # Errors
+    ///
+    /// As [`Chain::give_up`].
+    pub fn give_up_timer(
+        &mut self,
+        due: &DueTimers,
+        attempts: u32,
+        epoch: &mut OpenEpoch,
+        storage: &dyn Storage,
+    ) -> Result<(), ChainError> {
+        self.begin_batch();
+        let mut batch = first_timers(due, 1);
+        let items = CallItems {
+            roots: vec![0],
+            event_times: batch.timers.event_times.clone(),
+        };
+        self.fill_in(&mut batch, &items, epoch, storage)?;
+        epoch.add_timers(&batch);
+        if let Some(keyed) = &mut self.transform {
+            keyed.timers.fire(due, 1);
+        }
+        self.pass_over(batch, attempts)
+    }
+
+    /// Passes over the only item of a batch of the first computation.
+    fn pass_over(&mut self, batch: Batch, attempts: u32) -> Result<(), ChainError> {
+        let transform = self.transform.as_ref().map(|keyed| &keyed.node);
+        let Some(Node { plan, .. }) = transform.or(self.maps.first()) else {
+            return Ok(());
+        };
+        if plan.failure.policy.on_failure == OnFailure::Fail {
+            return Err(ChainError::GivenUp {
+                computation: plan.name.clone(),
+                attempts,
+            });
+        }
+        self.passed
+            .push(PassedOver::given_up(plan, batch, attempts));
+        Ok(())
+    }
+
+    /// How often an item may be begun with which the process ends; `None` where there is no computation.
+    pub fn attempts_max(&self) -> Option<u32> {
+        let transform = self.transform.as_ref().map(|keyed| &keyed.node);
+        let nodes = transform.into_iter().chain(&self.maps);
+        nodes.map(|node| node.plan.failure.policy.attempts).max()
     }
 
     /// The first timers that are due in a step and have not fired in it.
@@ -273,7 +369,7 @@ impl Chain {
         epoch: &mut OpenEpoch,
         storage: &dyn Storage,
     ) -> Result<usize, ChainError> {
-        self.streams.iter_mut().for_each(StreamMessages::clear);
+        self.begin_batch();
         let mut count = due.len();
         loop {
             let mut batch = first_timers(due, count);
@@ -285,8 +381,9 @@ impl Chain {
             let Some(keyed) = &mut self.transform else {
                 return Ok(count);
             };
-            let effects = match keyed.node.call(&batch, &items, epoch) {
-                Ok(effects) => effects,
+            let called = (keyed.node).call(&batch, &items, epoch, &mut self.attempts);
+            let (effects, passed) = match called {
+                Ok(called) => called,
                 Err(failure) => {
                     let failure = self.fail_transform(failure, &batch, &items)?;
                     return self.run_maps(failure, epoch).map(|()| count);
@@ -314,6 +411,7 @@ impl Chain {
                 self.fire_at_most = self.fire_at_most.saturating_mul(2);
             }
             epoch.add_timers(&batch);
+            self.passed.extend(passed);
             keyed.timers.fire(due, count);
             let call = KeyedCall {
                 keys: &batch.keys,
@@ -394,6 +492,27 @@ impl Chain {
         }
     }
 
+    /// Forgets the batch before.
+    fn begin_batch(&mut self) {
+        self.streams.iter_mut().for_each(StreamMessages::clear);
+        self.passed.clear();
+    }
+
+    /// Items of the last batch that computations were passed over for.
+    pub fn passed(&self) -> &[PassedOver] {
+        &self.passed
+    }
+
+    /// The same, once.
+    pub fn take_passed(&mut self) -> Vec<PassedOver> {
+        std::mem::take(&mut self.passed)
+    }
+
+    /// How often items are tried.
+    pub fn attempts(&mut self) -> &mut Attempts {
+        &mut self.attempts
+    }
+
     /// Calls `visit` for each message that leaves the chain, in order, with the place of its
     /// stream and its index in it.
     pub fn visit_leaving(&self, visit: impl FnMut(usize, usize)) {
@@ -465,8 +584,9 @@ impl Chain {
         let Some(keyed) = &mut self.transform else {
             return Ok(None);
         };
-        match keyed.node.call(&batch, items, epoch) {
-            Ok(effects) => {
+        match (keyed.node).call(&batch, items, epoch, &mut self.attempts) {
+            Ok((effects, passed)) => {
+                self.passed.extend(passed);
                 let call = KeyedCall {
                     keys: &batch.keys,
                     items,
@@ -535,8 +655,11 @@ impl Chain {
             ..self.limits
         };
         for (batch, items) in map_batches(&self.streams, &node.plan.inputs, &limits) {
-            let effects = match node.call(&batch, &items, epoch) {
-                Ok(effects) => effects,
+            let effects = match node.call(&batch, &items, epoch, &mut self.attempts) {
+                Ok((effects, passed)) => {
+                    self.passed.extend(passed);
+                    effects
+                }
                 Err(failure) => {
                     return node.fail(failure, &batch, &items, followed, &mut self.streams);
                 }

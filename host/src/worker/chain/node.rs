@@ -2,12 +2,15 @@
 
 use crate::engine::epoch::OpenEpoch;
 use crate::engine::stream::{CallItems, StreamMessages, distribute};
-use crate::guest::{Call, Computation, GuestError};
+use crate::guest::{AfterFailure, Call, Computation, GuestError};
 use crate::types::batch::{Batch, Effects, LogLevel};
+use crate::types::epoch::Checksum;
+use crate::types::ids::EpochId;
+use crate::worker::attempts::Attempts;
 use crate::worker::cut_audit::CutAudit;
 use crate::worker::plan::NodePlan;
 
-use super::{ChainError, ChainFailure};
+use super::{ChainError, ChainFailure, PassedOver};
 
 /// A computation in the chain.
 pub(super) struct Node {
@@ -23,14 +26,24 @@ impl Node {
         }
     }
 
-    /// Calls the guest, audits what it returned, counts what it used, hands its log lines on.
+    /// Calls the guest, audits what it returned, counts what it used, hands its log lines on. Beside the effects it
+    /// returns the items that were passed over.
     pub(super) fn call(
         &mut self,
         batch: &Batch,
         items: &CallItems,
         epoch: &mut OpenEpoch,
-    ) -> Result<Effects, Box<ChainFailure>> {
-        let answer = self.plan.computation.process(batch).and_then(|call| {
+        attempts: &mut Attempts,
+    ) -> Result<(Effects, Vec<PassedOver>), Box<ChainFailure>> {
+        let (policy, name) = (self.plan.failure.policy, self.plan.name.clone());
+        let determinism = self.plan.computation.verdicts().determinism;
+        let epoch_id = epoch.id();
+        let checksum = |item| item_checksum(&name, epoch_id, batch, item);
+        let mut decide = |item, error: &GuestError| {
+            attempts.decide(&policy, determinism, || checksum(item), error)
+        };
+        let answer = (self.plan.computation).process_deciding(batch, &mut decide);
+        let answer = answer.and_then(|call| {
             let cut = self
                 .audit
                 .as_mut()
@@ -44,7 +57,11 @@ impl Node {
             Ok(call) => {
                 epoch.add_call(call.fuel);
                 log_call(&self.plan.name, &call);
-                Ok(call.effects)
+                let passed = call.passed_items.into_iter().map(|passed| {
+                    let count = attempts.of(checksum(passed.item));
+                    PassedOver::of(&self.plan, passed, &items.roots, count)
+                });
+                Ok((call.effects, passed.collect()))
             }
             Err(error) => Err(Box::new(ChainFailure {
                 computation: self.plan.name.clone(),
@@ -74,8 +91,9 @@ impl Node {
         if followed && item > 0 {
             let computation = &mut self.plan.computation;
             let before = computation.items_before(batch, item);
-            // They have passed before, so another failure would tell of the machine.
-            if let Ok(call) = computation.process(&before) {
+            // They have passed before, or were passed over: another failure would tell of the machine.
+            let passing = computation.process_deciding(&before, &mut |_, _| AfterFailure::PassOver);
+            if let Ok(call) = passing {
                 distribute(&call.effects.outputs, items, &self.plan.outputs, streams);
             }
         }
@@ -93,13 +111,40 @@ fn audit_cut(
     call: &Call,
     at: usize,
 ) -> Result<(), GuestError> {
-    match computation.verify_cut(batch, &call.effects, at) {
+    match computation.verify_cut(batch, call, at) {
         Err(error) if !matches!(error, GuestError::DependsOnCut { .. }) => {
             tracing::warn!(%error, "cut audit given up");
             Ok(())
         }
         proof => proof,
     }
+}
+
+/// What an item is known by while it is tried: the same after a restart, as long as nothing behind the epoch before is
+/// committed.
+fn item_checksum(computation: &str, epoch: EpochId, batch: &Batch, item: u32) -> Checksum {
+    let mut hasher = blake3::Hasher::new();
+    let mut add = |part: &[u8]| {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    };
+    add(computation.as_bytes());
+    add(&epoch.0.to_le_bytes());
+    let (timers, messages) = (&batch.timers, &batch.messages);
+    let at = item as usize;
+    if let Some(key) = timers.keys.get(at) {
+        add(batch.keys.get(*key as usize));
+        add(&timers.streams[at].to_le_bytes());
+        add(&timers.trigger_times[at].to_le_bytes());
+    } else if let Some(at) = at.checked_sub(timers.keys.len())
+        && let Some(key) = messages.keys.get(at)
+    {
+        add(batch.keys.get(*key as usize));
+        add(&messages.streams[at].to_le_bytes());
+        add(&messages.event_times[at].to_le_bytes());
+        add(messages.payloads.get(at));
+    }
+    Checksum::finish(&hasher)
 }
 
 /// Which items of the job's input a failed call speaks of: the one that the verdict is on, or

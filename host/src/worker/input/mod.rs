@@ -56,6 +56,16 @@ pub enum ItemLocation {
     },
 }
 
+impl ItemLocation {
+    /// The message, if it is one.
+    pub fn message_id(&self) -> Option<MessageId> {
+        match self {
+            ItemLocation::Messages { first, last } if first == last => *first,
+            _ => None,
+        }
+    }
+}
+
 impl std::fmt::Display for ItemLocation {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

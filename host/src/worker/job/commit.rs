@@ -13,7 +13,7 @@ use super::{Job, JobInput, JobStep, SubmittedEpoch};
 impl Job {
     /// Hands the epoch to storage, as soon as the one before it is committed.
     pub(super) fn submit(&mut self, epoch: OpenEpoch) -> Result<(), JobError> {
-        let input_messages = epoch.input_messages();
+        let (input_messages, items) = (epoch.input_messages(), epoch.items() as u64);
         let sealed = self.seal_parts();
         // If that one is not decided, it is why, whatever else went wrong.
         self.settle()?;
@@ -23,12 +23,14 @@ impl Job {
             input_messages,
             output_messages: commit.record.output_count,
             sink_rows: std::mem::take(&mut self.sink_rows),
+            skipped: std::mem::take(&mut self.passed.skipped),
+            dead_letters: commit.dead_letters.len() as u64,
             source_bytes: match &mut self.input {
                 JobInput::Source(source) => source.bytes_advanced(),
                 JobInput::Lanes(_) => 0,
             },
         };
-        self.submitted = Some(self.hand_over(commit, coverage, counts));
+        self.submitted = Some(self.hand_over(commit, coverage, counts, items));
         self.chain.shrink(1);
         if let Some(hot_keys) = self.chain.hot_keys() {
             self.progress.hot_keys(hot_keys);
@@ -45,6 +47,7 @@ impl Job {
         commit: EpochCommit,
         coverage: Vec<LaneCoverage>,
         counts: EpochCounts,
+        items: u64,
     ) -> (CommitTicket, SubmittedEpoch) {
         let (epoch, chunks) = (commit.epoch, commit.chunks.clone());
         let time = commit.record.time.clone();
@@ -57,6 +60,7 @@ impl Job {
             coverage,
             counts,
             time,
+            items,
         };
         (self.storage.submit_epoch(self.lease, commit), submitted)
     }
@@ -66,6 +70,7 @@ impl Job {
     fn seal_parts(&mut self) -> Result<(SealedParts, Vec<LaneCoverage>), JobError> {
         let mut parts = SealedParts {
             trims: self.output.take_trims(&self.board),
+            dead_letters: std::mem::take(&mut self.passed.letters),
             ..SealedParts::default()
         };
         let mut coverage = Vec::new();
@@ -148,6 +153,7 @@ impl Job {
         if submitted.time.fired_count > 0 {
             tracing::debug!(%epoch, timers = submitted.time.fired_count, "timers fired");
         }
+        self.chain.attempts().passed(submitted.items)?;
         self.output.committed(epoch, &submitted.chunks, &self.board);
         let coverage = submitted.coverage.into_iter();
         coverage.for_each(|lane| lane.tell(&self.board));

@@ -9,11 +9,13 @@ use crate::engine::stream::InputMessages;
 use crate::engine::watermark::InputWatermarks;
 use crate::sink::{SinkError, SinkMessage};
 use crate::types::batch::Timestamp;
+use crate::types::dead_letter::DeadLetter;
 use crate::types::ids::{EpochId, PartitionId};
 use crate::types::key::key_hash;
 use crate::types::timer::{TimerPlace, TimerSetting, TimerStep};
 use crate::types::timestamp_runs::TimestampRuns;
-use crate::worker::chain::ChainError;
+use crate::worker::attempts::NextAttempt;
+use crate::worker::chain::{ChainError, KeptItem};
 use crate::worker::error::JobError;
 use crate::worker::input::{InputItems, ItemLocation};
 use crate::worker::plan::SinkTarget;
@@ -93,15 +95,26 @@ impl Job {
         };
         let partition = self.lease.partition;
         let setting = self.timer_setting();
-        let fired = self
-            .chain
-            .fire(&due, step, setting, epoch, &*self.storage)
-            .map_err(|error| {
-                let locate = |items: &Range<u32>| {
-                    timer_location(self.chain.place_of_timer(&due, items.start as usize))
-                };
-                chain_failed(error, partition, epoch.id(), locate)
-            })?;
+        let fired = match self.begin_attempt(epoch)? {
+            NextAttempt::Begun => (self.chain).fire(&due, step, setting, epoch, &*self.storage),
+            NextAttempt::GivenUp { attempts } => {
+                let given_up = self
+                    .chain
+                    .give_up_timer(&due, attempts, epoch, &*self.storage);
+                given_up.map(|()| 1)
+            }
+        };
+        let fired = fired.map_err(|error| {
+            let locate = |items: &Range<u32>| {
+                timer_location(self.chain.place_of_timer(&due, items.start as usize))
+            };
+            chain_failed(error, partition, epoch.id(), locate)
+        })?;
+        let places = |item: u32| timer_location(self.chain.place_of_timer(&due, item as usize));
+        let locations: Vec<ItemLocation> = (self.chain.passed().iter())
+            .map(|passed| places(passed.root))
+            .collect();
+        self.keep_passed(epoch, locations);
         let last = self.chain.place_of_timer(&due, fired - 1);
         self.time.fired(step, fired, last);
         let times = TimestampRuns::repeated(setting.now, fired);
@@ -132,12 +145,20 @@ impl Job {
         let setting = self.timer_setting();
         let (times, count) = (self.times_of(&input, setting.now), input.len());
         let late = self.time.late_items(&input);
-        self.chain
-            .run(input, &late, setting, epoch, &*self.storage)
-            .map_err(|error| {
-                let locate = |items: &Range<u32>| locate(&self.input, items);
-                chain_failed(error, partition, epoch.id(), locate)
-            })?;
+        let ran = match self.begin_attempt(epoch)? {
+            NextAttempt::Begun => (self.chain).run(input, &late, setting, epoch, &*self.storage),
+            NextAttempt::GivenUp { attempts } => {
+                self.chain.give_up(input, attempts, epoch, &*self.storage)
+            }
+        };
+        ran.map_err(|error| {
+            let locate = |items: &Range<u32>| locate(&self.input, items);
+            chain_failed(error, partition, epoch.id(), locate)
+        })?;
+        let locations: Vec<ItemLocation> = (self.chain.passed().iter())
+            .map(|passed| locate(&self.input, &(passed.root..passed.root + 1)))
+            .collect();
+        self.keep_passed(epoch, locations);
         if self.pace.is_some()
             && let Some(time) = self.time.set_idle(false)
         {
@@ -156,6 +177,49 @@ impl Job {
             self.tell_stall(None);
         }
         Ok(())
+    }
+
+    /// Writes down, where the job is careful, that it is about to process what it has taken.
+    fn begin_attempt(&mut self, epoch: &OpenEpoch) -> Result<NextAttempt, JobError> {
+        match self.chain.attempts_max() {
+            Some(attempts_max) => Ok(self.chain.attempts().begin(epoch.id(), attempts_max)?),
+            None => Ok(NextAttempt::Begun),
+        }
+    }
+
+    /// Takes the items of the last batch that computations were passed over for into the epoch; `locations` says where
+    /// each comes from.
+    fn keep_passed(&mut self, epoch: &mut OpenEpoch, locations: Vec<ItemLocation>) {
+        for (passed, location) in self.chain.take_passed().into_iter().zip(locations) {
+            let Some(kept) = passed.kept else {
+                self.passed.skipped += 1;
+                continue;
+            };
+            epoch.add_output_bytes(kept.size_bytes());
+            let KeptItem {
+                origin,
+                item,
+                failure,
+                attempts,
+            } = *kept;
+            tracing::warn!(
+                computation = origin.name(),
+                class = failure.class,
+                %location,
+                "item dead-lettered"
+            );
+            self.passed.letters.push(DeadLetter {
+                pipeline: self.pipeline.clone(),
+                deployment: self.identity.deployment,
+                written: self.clock.now(),
+                origin,
+                item,
+                root: location.message_id(),
+                location: location.to_string(),
+                failure,
+                attempts,
+            });
+        }
     }
 
     /// Names the messages that the last batch led to and puts them into lanes and sinks. `times` has the
@@ -280,6 +344,16 @@ fn chain_failed(
             partition,
             epoch,
             size_bytes,
+        },
+        ChainError::GivenUp {
+            computation,
+            attempts,
+        } => JobError::GivenUp {
+            computation,
+            partition,
+            epoch,
+            location: locate(&(0..1)),
+            attempts,
         },
         ChainError::Guest(failure) => JobError::Guest {
             computation: failure.computation,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::engine::epoch::{EpochIdentity, OpenEpoch};
+use crate::engine::epoch::{BatchRoom, EpochIdentity, OpenEpoch};
 use crate::source::SourceError;
 use crate::storage::{CommitTicket, Storage, rows};
 use crate::types::epoch::{EpochTime, LaneChunk};
@@ -25,6 +25,7 @@ use crate::types::ids::EpochId;
 use crate::types::lease::Lease;
 use crate::types::pipeline::EpochLimits;
 use crate::worker::announced::JobContext;
+use crate::worker::attempts::Attempts;
 use crate::worker::board::LaneBoard;
 use crate::worker::chain::{Chain, ChainNodes};
 use crate::worker::error::JobError;
@@ -34,6 +35,7 @@ use crate::worker::input::lanes::LanesInput;
 use crate::worker::input::source::SourceInput;
 use crate::worker::job_time::JobTime;
 use crate::worker::output::LanesOutput;
+use crate::worker::passed_items::PassedItems;
 use crate::worker::plan::{InputPlan, JobPlan, SinkPlan, StreamPlan};
 use crate::worker::progress::{EpochCounts, JobIdentity, JobProgress};
 use crate::worker::source_pace::SourcePace;
@@ -44,6 +46,8 @@ use crate::worker::turns::SourceTurn;
 /// One job, ready to run on a thread of its own.
 pub struct Job {
     name: String,
+    /// The pipeline's name.
+    pipeline: String,
     identity: EpochIdentity,
     lease: Lease,
     limits: EpochLimits,
@@ -63,6 +67,8 @@ pub struct Job {
     clock: Arc<dyn Clock>,
     /// Rows given to sinks in the open epoch.
     sink_rows: u64,
+    /// Items that the open epoch moves past though nothing could be made of them.
+    passed: PassedItems,
     /// When the source's partition may be read, where it has to wait for others.
     turn: Option<SourceTurn>,
     /// How a source's partition keeps pace with the others.
@@ -82,6 +88,8 @@ struct SubmittedEpoch {
     coverage: Vec<LaneCoverage>,
     counts: EpochCounts,
     time: EpochTime,
+    /// Items that it took.
+    items: u64,
 }
 
 /// Where a job's items come from.
@@ -159,6 +167,13 @@ impl Job {
             transform: plan.transform,
             maps: plan.maps,
         };
+        let attempts = Attempts::open(
+            plan.lease.partition,
+            head.epoch.next(),
+            plan.ended_cleanly,
+            &plan.limits,
+            (&context.storage, &context.board, &context.clock),
+        )?;
         let chain = Chain::open(
             nodes,
             &plan.streams,
@@ -166,6 +181,7 @@ impl Job {
             plan.limits,
             plan.memory.state_cache_bytes,
             time.now(),
+            attempts,
             (plan.lease.partition, &*context.storage),
         )?;
         Ok(Job {
@@ -180,6 +196,7 @@ impl Job {
             time,
             progress: context.progress.job_opened(job, source),
             name: plan.name,
+            pipeline: plan.pipeline,
             lease: plan.lease,
             limits: plan.limits,
             input,
@@ -191,6 +208,7 @@ impl Job {
             board: context.board,
             clock: context.clock,
             sink_rows: 0,
+            passed: PassedItems::default(),
             turn,
             pace,
             system_timer_in: None,
@@ -255,11 +273,19 @@ impl Job {
             self.submit(self.open_epoch())?;
             return Ok(JobStep::Advanced);
         }
+        if self.chain.attempts().careful_rows().is_some() && self.submitted.is_some() {
+            // One epoch at a time, so that what is about to be tried is known to the store.
+            return self.settle_or_idle();
+        }
         let mut epoch = self.open_epoch();
         if let Err(error) = self.take_items(&mut epoch) {
             // What failed may only have been computed because of an epoch that is not decided.
             self.settle()?;
-            return Err(error);
+            let attempts = self.chain.attempts();
+            if attempts.is_interrupted() {
+                return Ok(JobStep::Ended(JobEnd::Stopped));
+            }
+            return Err(attempts.take_failure().map_or(error, JobError::Storage));
         }
         if epoch.has_content()
             || self.has_moved_without_items()
@@ -307,11 +333,12 @@ impl Job {
     /// before it makes no difference.
     fn take_items(&mut self, epoch: &mut OpenEpoch) -> Result<(), JobError> {
         let until = (self.clock.elapsed()).saturating_add(self.limits.max_duration);
-        while let Some(room) = epoch.room() {
+        while let Some(room) = self.room(epoch) {
             if self.board.is_stopped() {
                 return Ok(());
             }
-            if epoch.has_content() && self.clock.elapsed() >= until {
+            let is_careful = self.chain.attempts().careful_rows().is_some();
+            if epoch.has_content() && (is_careful || self.clock.elapsed() >= until) {
                 return Ok(());
             }
             if self.time.step().is_none() {
@@ -339,6 +366,13 @@ impl Job {
             self.settle_if_decided()?;
         }
         Ok(())
+    }
+
+    /// What the next batch of an epoch may hold; `None` when the epoch is full.
+    fn room(&mut self, epoch: &OpenEpoch) -> Option<BatchRoom> {
+        let careful_rows = self.chain.attempts().careful_rows();
+        let room = epoch.room()?;
+        Some(careful_rows.map_or(room, |rows| room.at_most_rows(rows)))
     }
 
     fn input_is_ended(&self) -> bool {

@@ -7,6 +7,7 @@
 pub mod behaviours;
 pub mod count;
 pub mod number;
+pub mod obey;
 pub mod trace;
 
 /// The contract as wit-bindgen spells it.
