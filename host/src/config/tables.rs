@@ -39,6 +39,10 @@ const DELAYS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(36
 
 /// How many bytes may be told to wait between jobs.
 const LANE_BYTES: RangeInclusive<u64> = 1..=1 << 40;
+/// How many rows of one kind a call may be told to return.
+const EFFECT_ROWS: RangeInclusive<u64> = 1..=100_000_000;
+/// How many lines a call may be told to log.
+const LOG_LINES: RangeInclusive<u64> = 1..=1_000_000;
 /// What a job may keep of states.
 const STATE_CACHE_BYTES: RangeInclusive<u64> = 1 << 10..=64 << 30;
 
@@ -509,14 +513,24 @@ fn call_limits(mut fields: Fields<'_>) -> CallLimits {
     let memory = fields.size("memory", 64 << 10..=CallLimits::MEMORY_BYTES_MAX as u64);
     let deadline = fields.duration("deadline", deadlines);
     let output = fields.size("output", 1 << 10..=BYTES_MAX);
+    let outputs = fields.number("outputs", EFFECT_ROWS);
+    let message = fields.size("message", 1..=BYTES_MAX);
+    let state_value = fields.size("state_value", 1..=BYTES_MAX);
+    let timers_per_key = fields.number("timers_per_key", EFFECT_ROWS);
     let log = fields.size("log", 1..=16 << 20);
+    let log_lines = fields.number("log_lines", LOG_LINES);
     fields.finish();
     CallLimits {
         fuel: fuel.map_or(defaults.fuel, |fuel| fuel.value),
         memory_bytes: value_or(memory, defaults.memory_bytes),
         deadline: deadline.map_or(defaults.deadline, |deadline| deadline.value),
         output_bytes: value_or(output, defaults.output_bytes),
+        outputs: value_or(outputs, defaults.outputs),
+        message_bytes: value_or(message, defaults.message_bytes),
+        state_value_bytes: value_or(state_value, defaults.state_value_bytes),
+        timers_per_key: value_or(timers_per_key, defaults.timers_per_key),
         log_bytes: value_or(log, defaults.log_bytes),
+        log_lines: value_or(log_lines, defaults.log_lines),
     }
 }
 

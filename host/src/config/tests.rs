@@ -158,7 +158,7 @@ watermark_generator = { out_of_orderness_bound = "0s", records_per_watermark = 1
 partitions = 1
 parameters = { alert_minutes = 180, nested = { b = [1.5, true], a = "x" }, day = 2013-01-01 }
 grants = { random = "seeded", clock = "frozen", directories = [] }
-limits = { fuel = 1_000, memory = "1MiB", deadline = "250ms", output = "2KiB", log = "3B" }
+limits = { fuel = 1_000, memory = "1MiB", deadline = "250ms", output = "2KiB", outputs = 5, message = "6B", state_value = "7KiB", timers_per_key = 8, log = "3B", log_lines = 9 }
 instance = "reuse"
 input_ordering = { stream_delays = { legs = "5s" } }
 late_output = "late"
@@ -210,7 +210,12 @@ processing_mode = "at_least_once_consistent""#,
         memory_bytes: 1 << 20,
         deadline: Duration::from_millis(250),
         output_bytes: 2_048,
+        outputs: 5,
+        message_bytes: 6,
+        state_value_bytes: 7 << 10,
+        timers_per_key: 8,
         log_bytes: 3,
+        log_lines: 9,
     };
     assert_eq!(delays.limits, limits);
     assert_eq!(delays.instance, InstancePolicy::Reuse);
@@ -613,6 +618,27 @@ fn wrong_quantities() {
     limits(
         "output = \"1B\"",
         "output = 1B of limits of computation delays is out of range; write 1KiB to 1GiB",
+    );
+    limits(
+        "outputs = 0",
+        "outputs = 0 of limits of computation delays is out of range; write 1 to 100000000",
+    );
+    limits(
+        "message = \"2GiB\"",
+        "message = 2GiB of limits of computation delays is out of range; write 1B to 1GiB",
+    );
+    limits(
+        "state_value = 5",
+        "state_value of limits of computation delays must be a size, not an integer; \
+         write a whole number and a unit, B, KiB, MiB or GiB, as in \"64MiB\"",
+    );
+    limits(
+        "timers_per_key = 0",
+        "timers_per_key = 0 of limits of computation delays is out of range; write 1 to 100000000",
+    );
+    limits(
+        "log_lines = 0",
+        "log_lines = 0 of limits of computation delays is out of range; write 1 to 1000000",
     );
     limits(
         "log = \"0B\"",

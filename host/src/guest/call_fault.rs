@@ -3,6 +3,7 @@
 
 use crate::guest::column_fault::ColumnFault;
 use crate::guest::computation::ComputationSettings;
+use crate::guest::effect_limits::LimitExcess;
 use crate::guest::error::{CallReport, GuestError};
 
 /// How a call ended that returned no effects, before it is joined with its report.
@@ -16,6 +17,7 @@ pub(super) enum CallFault {
     StackOverflow,
     Deadline,
     Oversize { size_bytes: Option<usize> },
+    OverLimit(LimitExcess),
     Malformed(ColumnFault),
     Failure { item: Option<u32>, reason: String },
 }
@@ -88,6 +90,11 @@ impl FailedCall {
                 computation,
                 size_bytes,
                 limit_bytes: limits.output_bytes,
+                report,
+            },
+            CallFault::OverLimit(excess) => GuestError::OverLimit {
+                computation,
+                excess,
                 report,
             },
             CallFault::Malformed(fault) => GuestError::MalformedEffects {

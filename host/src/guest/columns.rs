@@ -9,12 +9,14 @@ use std::collections::HashMap;
 
 use crate::guest::bindings::exports::tidelock::computation::computation as contract;
 use crate::guest::column_fault::{ColumnFault, ColumnName};
+use crate::guest::effect_limits;
 use crate::types::batch::{
     Batch, ComputationKind, Description, Effects, LogLevel, LogLine, OutputColumns, StateColumn,
     TimerColumns,
 };
 use crate::types::column::Column;
 use crate::types::key::MESSAGE_KEY_BYTES_MAX;
+use crate::types::pipeline::CallLimits;
 
 /// A batch's state columns as the guest gets them; they must outlive the batch that lends them.
 pub(super) fn lend_states(batch: &Batch) -> Vec<contract::StateColumnParam<'_>> {
@@ -84,8 +86,8 @@ pub(super) fn size_bytes(effects: &contract::Effects) -> usize {
         + timers(&effects.cancel_timers)
 }
 
-/// Checks effects and moves them out of the guest's types. Log lines are kept up to
-/// `log_bytes_max` of text; how many were not is the last line.
+/// Checks effects and moves them out of the guest's types. Log lines are kept up to the limits; how many were
+/// not is the last line.
 ///
 /// # Errors
 ///
@@ -94,7 +96,7 @@ pub(super) fn take_effects(
     effects: contract::Effects,
     batch: &Batch,
     description: &Description,
-    log_bytes_max: usize,
+    limits: &CallLimits,
 ) -> Result<Effects, ColumnFault> {
     let outputs = take_outputs(effects.outputs);
     check_outputs(&outputs, batch, description)?;
@@ -107,12 +109,14 @@ pub(super) fn take_effects(
     check_timers(&set_timers, &cancel_timers, batch, description)?;
 
     check_log_items(&effects.logs, batch)?;
+    let mut logs = effects.logs.into_iter().map(take_log_line).collect();
+    effect_limits::bound_logs(&mut logs, limits);
     Ok(Effects {
         outputs,
         states,
         set_timers,
         cancel_timers,
-        logs: take_logs(effects.logs, log_bytes_max),
+        logs,
     })
 }
 
@@ -403,32 +407,6 @@ fn take_column(column: contract::ColumnResult) -> Column {
     }
 }
 
-fn take_logs(lines: Vec<contract::LogLine>, log_bytes_max: usize) -> Vec<LogLine> {
-    let mut room = log_bytes_max;
-    let mut dropped_count = 0_usize;
-    let mut logs = Vec::new();
-    for line in lines {
-        // Empty lines cost a byte, so that they are bounded too.
-        let cost_bytes = line.text.len().max(1);
-        if dropped_count == 0 && cost_bytes <= room {
-            room -= cost_bytes;
-            logs.push(take_log_line(line));
-        } else {
-            dropped_count += 1;
-        }
-    }
-    if dropped_count > 0 {
-        logs.push(LogLine {
-            item: None,
-            level: LogLevel::Warn,
-            text: format!(
-                "{dropped_count} more lines, over the limit `log` of {log_bytes_max} bytes"
-            ),
-        });
-    }
-    logs
-}
-
 fn take_log_line(line: contract::LogLine) -> LogLine {
     LogLine {
         item: line.item,
@@ -533,7 +511,11 @@ mod tests {
     }
 
     fn take(effects: contract::Effects, kind: ComputationKind) -> Result<Effects, ColumnFault> {
-        take_effects(effects, &batch(), &description(kind), 10)
+        let limits = CallLimits {
+            log_bytes: 10,
+            ..CallLimits::default()
+        };
+        take_effects(effects, &batch(), &description(kind), &limits)
     }
 
     /// Spoils the effects and compares what the check says of them.

@@ -20,6 +20,7 @@ use crate::guest::cut::CutBatch;
 use crate::guest::cut_difference::{self, CutDifference};
 use crate::guest::deadline;
 use crate::guest::description::take_description;
+use crate::guest::effect_limits;
 use crate::guest::error::{CallReport, GuestError};
 use crate::guest::instances::InstanceSlot;
 #[cfg(feature = "native-computations")]
@@ -366,8 +367,11 @@ impl Computation {
                 size_bytes: Some(size_bytes),
             });
         }
-        columns::take_effects(effects, batch, &self.description, limits.log_bytes)
-            .map_err(CallFault::Malformed)
+        let effects = columns::take_effects(effects, batch, &self.description, limits)
+            .map_err(CallFault::Malformed)?;
+        effect_limits::check(&effects, batch, &self.description, limits)
+            .map_err(CallFault::OverLimit)?;
+        Ok(effects)
     }
 }
 

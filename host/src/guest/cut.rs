@@ -9,11 +9,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::guest::cut_difference::item_event_time;
+use crate::guest::effect_limits;
 use crate::types::batch::{
-    Batch, Description, Effects, LogLevel, LogLine, MessageColumns, OutputColumns, StateColumn,
-    TimeDomain, TimerColumns, Timestamp,
+    Batch, Description, Effects, LogLine, MessageColumns, OutputColumns, StateColumn, TimeDomain,
+    TimerColumns, Timestamp,
 };
 use crate::types::column::Column;
+use crate::types::pipeline::CallLimits;
 
 /// A batch that is run part by part, in the order of its items.
 pub(super) struct CutBatch<'a> {
@@ -218,9 +220,10 @@ impl<'a> CutBatch<'a> {
         (part.keys[key as usize], stream, named_by_trigger)
     }
 
-    /// What all parts want done, with the whole batch's indexes. Log lines are kept up to
-    /// `log_bytes_max` of text.
-    pub(super) fn finish(self, log_bytes_max: usize) -> Effects {
+    /// What all parts want done, with the whole batch's indexes. Each part's log lines were bounded by
+    /// themselves; together they may be no more than one call's.
+    pub(super) fn finish(mut self, limits: &CallLimits) -> Effects {
+        effect_limits::bound_logs(&mut self.logs, limits);
         let state_column = |changes: BTreeMap<u32, Vec<u8>>| StateColumn {
             values: changes.values().map(Vec::as_slice).collect(),
             keys: changes.into_keys().collect(),
@@ -246,7 +249,7 @@ impl<'a> CutBatch<'a> {
             states: self.changes.into_iter().map(state_column).collect(),
             set_timers: set,
             cancel_timers: cancel,
-            logs: bounded_logs(self.logs, log_bytes_max),
+            logs: self.logs,
         }
     }
 }
@@ -278,35 +281,20 @@ fn size_bytes(effects: &Effects) -> usize {
         + logs.sum::<usize>()
 }
 
-/// Each part's lines were bounded by themselves; together they may be no more than one call's.
-fn bounded_logs(mut lines: Vec<LogLine>, log_bytes_max: usize) -> Vec<LogLine> {
-    let mut size_bytes = 0;
-    let fits = |line: &&LogLine| {
-        size_bytes += line.text.len().max(1);
-        size_bytes <= log_bytes_max
-    };
-    let kept = lines.iter().take_while(fits).count();
-    let dropped_count = lines.len() - kept;
-    lines.truncate(kept);
-    if dropped_count > 0 {
-        lines.push(LogLine {
-            item: None,
-            level: LogLevel::Warn,
-            text: format!(
-                "{dropped_count} more lines, over the limit `log` of {log_bytes_max} bytes"
-            ),
-        });
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::batch::{ComputationKind, TimerDeclaration};
+    use crate::types::batch::{ComputationKind, LogLevel, TimerDeclaration};
 
     fn values(values: &[&[u8]]) -> Column {
         values.iter().copied().collect()
+    }
+
+    fn limits() -> CallLimits {
+        CallLimits {
+            log_bytes: 10,
+            ..CallLimits::default()
+        }
     }
 
     fn state(keys: &[u32], new: &[&[u8]]) -> StateColumn {
@@ -359,7 +347,7 @@ mod tests {
             let part = cut.part(items);
             cut.add(&part, effects);
         }
-        cut.finish(10)
+        cut.finish(&limits())
     }
 
     fn output(parents: &[u32], event_times: &[Timestamp]) -> Effects {
@@ -424,7 +412,10 @@ mod tests {
         assert_eq!(second.batch.keys, values(&[b"a", b"b", b"c"]));
         assert_eq!(second.batch.states, [state(&[1, 2], &[b"new", b"other"])]);
         cut.add(&second, states(state(&[1], &[b"newer"])));
-        assert_eq!(cut.finish(10).states, [state(&[0, 1], &[b"", b"newer"])]);
+        assert_eq!(
+            cut.finish(&limits()).states,
+            [state(&[0, 1], &[b"", b"newer"])]
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::guest::column_fault::ColumnFault;
 use crate::guest::cut_difference::CutDifference;
+use crate::guest::effect_limits::LimitExcess;
 use crate::guest::policy::Refusal;
 
 /// A guest can't be loaded, linked or described, or a call of it failed.
@@ -220,6 +221,17 @@ pub enum GuestError {
         #[source]
         report: Box<CallReport>,
     },
+    /// The effects hold more of something than one call may return.
+    #[error("computation {computation}: the guest returned {excess}")]
+    OverLimit {
+        /// Name of the computation.
+        computation: String,
+        /// Of what, how much, what is allowed and what to change.
+        excess: LimitExcess,
+        /// Of the failed call.
+        #[source]
+        report: Box<CallReport>,
+    },
     /// The effects contradict themselves, the batch or the description.
     #[error(
         "computation {computation}: the guest returned malformed effects: {fault}; this is a \
@@ -285,6 +297,7 @@ impl GuestError {
             | GuestError::StackOverflow { report, .. }
             | GuestError::Deadline { report, .. }
             | GuestError::OversizeOutput { report, .. }
+            | GuestError::OverLimit { report, .. }
             | GuestError::MalformedEffects { report, .. }
             | GuestError::Failure { report, .. } => Some(report),
             GuestError::Runtime { .. }

@@ -9,6 +9,7 @@
 //! - [`policy`]: which imported functions are offered, granted or refused, and why.
 //! - [`computation`]: a component with its settings, ready to be called.
 //! - `columns`: the one place that knows the layout of what crosses the boundary.
+//! - [`effect_limits`]: how much of everything one call may return.
 //! - `verdict`: from a batch that failed to the one item to blame; `cut`: a batch in parts.
 //! - [`passed_item`]: what becomes of an item that failed alone.
 //! - [`cut_difference`]: whether effects depend on where a batch was cut.
@@ -36,6 +37,7 @@ mod cut;
 pub mod cut_difference;
 mod deadline;
 mod description;
+pub mod effect_limits;
 pub mod error;
 mod instances;
 mod letter_failure;

@@ -142,7 +142,7 @@ impl Parts {
                 }
             }
         }
-        joined.effects = batch.finish(log_bytes);
+        joined.effects = batch.finish(&settings.limits);
         Ok(joined)
     }
 }

@@ -433,8 +433,18 @@ pub struct CallLimits {
     pub deadline: Duration,
     /// Keys and payloads of outputs, state values and timers that a call may return, in bytes.
     pub output_bytes: usize,
+    /// Messages that a call may return.
+    pub outputs: usize,
+    /// Key and payload of one message that it returns, in bytes.
+    pub message_bytes: usize,
+    /// One state value that it returns, in bytes.
+    pub state_value_bytes: usize,
+    /// Timers of one key that it may set and cancel.
+    pub timers_per_key: usize,
     /// Captured stdout and stderr, and the text of log lines: each, in bytes.
     pub log_bytes: usize,
+    /// Log lines that are kept.
+    pub log_lines: usize,
 }
 
 impl CallLimits {
@@ -450,7 +460,12 @@ impl Default for CallLimits {
             memory_bytes: 256 << 20,
             deadline: Duration::from_secs(30),
             output_bytes: 64 << 20,
+            outputs: 1_000_000,
+            message_bytes: 16 << 20,
+            state_value_bytes: 16 << 20,
+            timers_per_key: 10_000,
             log_bytes: 64 << 10,
+            log_lines: 10_000,
         }
     }
 }

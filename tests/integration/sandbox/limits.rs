@@ -130,6 +130,7 @@ fn output_is_bounded_before_and_after_it_is_copied() {
 
     let mut allowed = behaving("returns-much", |settings| {
         settings.limits.output_bytes = 81 << 20;
+        settings.limits.message_bytes = 81 << 20;
     });
     allowed.process(&one).expect("it is only the limit");
 }

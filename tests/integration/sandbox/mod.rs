@@ -4,6 +4,7 @@
 //! The guests are components of `tests/guests`, built by `cargo xtask components`.
 
 mod artifacts;
+mod effect_limits;
 mod failures;
 mod good_guests;
 mod imports;
@@ -105,6 +106,18 @@ fn payloads(call: &Call) -> Vec<String> {
         .collect()
 }
 
+/// The guest with all behaviours, set to do so much of one of them for each message.
+fn behaving_much(
+    behaviour: &str,
+    amount: usize,
+    adjust: impl FnOnce(&mut CallLimits),
+) -> Computation {
+    behaving(behaviour, |settings| {
+        settings.parameters = format!("{{\"behaviour\":\"{behaviour}\",\"amount\":{amount}}}");
+        adjust(&mut settings.limits);
+    })
+}
+
 fn fail(behaviour: &str, adjust: impl FnOnce(&mut ComputationSettings)) -> GuestError {
     let mut computation = behaving(behaviour, adjust);
     let answer = computation.process(&batch(&["one", "two"], true));
@@ -131,6 +144,7 @@ fn every_guest_and_every_behaviour_has_a_test() {
         include_str!("good_guests.rs"),
         include_str!("failures.rs"),
         include_str!("limits.rs"),
+        include_str!("effect_limits.rs"),
         include_str!("purity.rs"),
         include_str!("imports.rs"),
         include_str!("malformed.rs"),

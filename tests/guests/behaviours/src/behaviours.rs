@@ -22,11 +22,15 @@ pub const BEHAVIOURS: &[&str] = &[
     "eats-memory",
     "eats-memory-by-try-reserve",
     "echoes",
+    "emits-a-long-key",
+    "emits-many",
     "exits",
     "fails",
     "fails-on-an-item",
     "fails-on-second-call",
     "floods-stderr-then-panics",
+    "keeps-much",
+    "logs-many-lines",
     "logs-much",
     "looks-around",
     "numbers-messages-in-the-batch",
@@ -41,6 +45,7 @@ pub const BEHAVIOURS: &[&str] = &[
     "returns-many-columns",
     "returns-much",
     "returns-nan-bits",
+    "sets-many-timers",
     "spins",
     "traps",
     "wrong-column",
@@ -86,6 +91,9 @@ struct Parameters {
     column: String,
     #[serde(default)]
     payload: String,
+    /// How much of it, for each message.
+    #[serde(default)]
+    amount: usize,
 }
 
 /// A transform with one state and one event-time timer stream.
@@ -125,11 +133,15 @@ pub fn process(parameters: &str, batch: &Batch) -> Result<Effects, Failure> {
         "eats-memory" => Ok(eat_memory()),
         "eats-memory-by-try-reserve" => eat_memory_by_try_reserve(),
         "echoes" => Ok(echo(batch)),
+        "emits-a-long-key" => Ok(emit_a_long_key(batch)),
+        "emits-many" => Ok(emit_many(batch, parameters.amount)),
         "exits" => std::process::exit(3),
         "fails" => Err(failure(None, "the guest fails on purpose")),
         "fails-on-an-item" => Err(failure(Some(1), "the guest refuses this item on purpose")),
         "fails-on-second-call" if count_calls() > 1 => Err(failure(None, "called twice")),
         "floods-stderr-then-panics" => flood_stderr_then_panic(),
+        "keeps-much" => Ok(keep_much(batch, parameters.amount)),
+        "logs-many-lines" => Ok(log_many_lines(batch, parameters.amount)),
         "logs-much" => Ok(log_much(batch)),
         "looks-around" => Ok(echo_with(batch, |_| look_around().into_bytes())),
         "numbers-messages-in-the-batch" => {
@@ -149,6 +161,7 @@ pub fn process(parameters: &str, batch: &Batch) -> Result<Effects, Failure> {
         "returns-many-columns" => Ok(return_many_columns(batch)),
         "returns-much" => Ok(echo_with(batch, |_| vec![b'x'; 80 << 20])),
         "returns-nan-bits" => Ok(echo_with(batch, |_| nan_bits())),
+        "sets-many-timers" => Ok(set_many_timers(batch, parameters.amount)),
         "spins" => spin(),
         "traps" => trap(),
         "wrong-column" => Ok(spoil(&parameters.column, batch)),
@@ -240,6 +253,74 @@ fn log_much(batch: &Batch) -> Effects {
             .logs
             .push(log_line(Some(0), &"many words ".repeat(10)));
     }
+    effects
+}
+
+/// So many lines for each message, without text.
+fn log_many_lines(batch: &Batch, amount: usize) -> Effects {
+    let mut effects = echo(batch);
+    for _ in 0..amount * batch.messages.streams.len() {
+        effects.logs.push(log_line(None, ""));
+    }
+    effects
+}
+
+/// Echoes under keys that have one byte more than the host keeps.
+fn emit_a_long_key(batch: &Batch) -> Effects {
+    let mut effects = echo(batch);
+    let count = effects.outputs.streams.len();
+    effects.outputs.keys = empty_column();
+    for _ in 0..count {
+        push(&mut effects.outputs.keys, &[b'k'; (32 << 10) + 1]);
+    }
+    effects
+}
+
+/// So many outputs for each message, each with its payload.
+fn emit_many(batch: &Batch, amount: usize) -> Effects {
+    let mut effects = no_effects();
+    for index in 0..batch.messages.streams.len() {
+        let payload = value(&batch.messages.payloads, index);
+        for _ in 0..amount {
+            push_output(&mut effects, batch, index, payload);
+        }
+    }
+    effects.states.push(no_state());
+    effects
+}
+
+/// Values of so many bytes for the key of each message.
+fn keep_much(batch: &Batch, amount: usize) -> Effects {
+    let mut effects = echo(batch);
+    let mut keys = batch.messages.keys.clone();
+    keys.sort_unstable();
+    keys.dedup();
+    for _ in &keys {
+        push(&mut effects.states[0].values, &vec![b'x'; amount]);
+    }
+    effects.states[0].keys = keys;
+    effects
+}
+
+/// So many timers for each message, at moments that no other message's timers have: payloads are numbers.
+fn set_many_timers(batch: &Batch, amount: usize) -> Effects {
+    let mut effects = echo(batch);
+    for (index, key) in batch.messages.keys.iter().enumerate() {
+        let payload = value(&batch.messages.payloads, index);
+        let number = std::str::from_utf8(payload).map_or(0, |text| text.parse().unwrap_or(0));
+        for timer in 0..amount {
+            let timers = match timer % 2 {
+                0 => &mut effects.set_timers,
+                _ => &mut effects.cancel_timers,
+            };
+            timers.streams.push(0);
+            timers.keys.push(*key);
+            timers
+                .trigger_times
+                .push(number * amount as u64 + timer as u64);
+        }
+    }
+    effects.set_timers.event_times = effects.set_timers.trigger_times.clone();
     effects
 }
 
