@@ -7,6 +7,7 @@
 mod keyed;
 mod node;
 mod passed;
+mod replay;
 
 use crate::engine::call::{map_batches, transform_batch};
 use crate::engine::epoch::{BatchRoom, OpenEpoch};
@@ -476,12 +477,22 @@ impl Chain {
     /// Runs the maps on what the transform or the source has put into the streams.
     fn run_maps(
         &mut self,
+        first_failure: Option<Box<ChainFailure>>,
+        epoch: &mut OpenEpoch,
+    ) -> Result<(), ChainError> {
+        self.run_maps_from(0, first_failure, epoch)
+    }
+
+    /// The same from one of the maps on.
+    fn run_maps_from(
+        &mut self,
+        first: usize,
         mut first_failure: Option<Box<ChainFailure>>,
         epoch: &mut OpenEpoch,
     ) -> Result<(), ChainError> {
         // After a failure the computations behind it still see what the items before it led to:
         // one of those may fail there, and comes first.
-        for place in 0..self.maps.len() {
+        for place in first..self.maps.len() {
             if let Some(failure) = self.run_map(place, epoch)? {
                 first_failure = Some(failure);
             }
