@@ -76,7 +76,7 @@ fn misbehave(payload: &[u8], index: usize, effects: &mut Effects) -> Result<(), 
             reason: format!("refuses {}", String::from_utf8_lossy(payload)),
         });
     } else if is("much") {
-        push(&mut effects.outputs.payloads, &vec![b'x'; 80 << 20]);
+        push(&mut effects.outputs.payloads, &vec![b'x'; 2 << 20]);
     } else if is("panic") {
         panic!("the payload says {}", String::from_utf8_lossy(payload));
     } else if is("spin") {
