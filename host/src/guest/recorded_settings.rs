@@ -23,6 +23,8 @@ pub struct RecordedSettings {
     pub limits: RecordedLimits,
     /// When instances are made. A failure is a verdict on a fresh one whatever it says.
     pub instance: InstancePolicy,
+    /// Whether an output may have several parents.
+    pub relaxed_batching: bool,
 }
 
 /// What a component may see of the outside.
@@ -59,8 +61,18 @@ pub struct RecordedLimits {
     pub deadline_ms: u64,
     /// What a call may return, in bytes.
     pub output_bytes: usize,
+    /// Messages that a call may return.
+    pub outputs: usize,
+    /// One of them, in bytes.
+    pub message_bytes: usize,
+    /// One state value, in bytes.
+    pub state_value_bytes: usize,
+    /// Timers of one key.
+    pub timers_per_key: usize,
     /// What it may print and log, in bytes.
     pub log_bytes: usize,
+    /// Log lines that are kept.
+    pub log_lines: usize,
 }
 
 impl RecordedSettings {
@@ -72,13 +84,19 @@ impl RecordedSettings {
             grants,
             limits,
             instance,
+            relaxed_batching,
         } = settings;
         let CallLimits {
             fuel,
             memory_bytes,
             deadline,
             output_bytes,
+            outputs,
+            message_bytes,
+            state_value_bytes,
+            timers_per_key,
             log_bytes,
+            log_lines,
         } = *limits;
         let directories = grants
             .directories
@@ -99,9 +117,15 @@ impl RecordedSettings {
                 memory_bytes,
                 deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
                 output_bytes,
+                outputs,
+                message_bytes,
+                state_value_bytes,
+                timers_per_key,
                 log_bytes,
+                log_lines,
             },
             instance: *instance,
+            relaxed_batching: *relaxed_batching,
         }
     }
 
@@ -112,6 +136,7 @@ impl RecordedSettings {
             grants,
             limits,
             instance,
+            relaxed_batching,
         } = self;
         let directories = grants
             .directories
@@ -133,9 +158,15 @@ impl RecordedSettings {
                 memory_bytes: limits.memory_bytes,
                 deadline: Duration::from_millis(limits.deadline_ms),
                 output_bytes: limits.output_bytes,
+                outputs: limits.outputs,
+                message_bytes: limits.message_bytes,
+                state_value_bytes: limits.state_value_bytes,
+                timers_per_key: limits.timers_per_key,
                 log_bytes: limits.log_bytes,
+                log_lines: limits.log_lines,
             },
             instance,
+            relaxed_batching,
         }
     }
 
@@ -177,6 +208,7 @@ mod tests {
                 ..CallLimits::default()
             },
             instance: InstancePolicy::Reuse,
+            relaxed_batching: true,
         };
         let json = RecordedSettings::of(&settings).to_json();
         let back = RecordedSettings::from_json(&json).unwrap();

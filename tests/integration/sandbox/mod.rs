@@ -66,6 +66,7 @@ fn settings(parameters: &str) -> ComputationSettings {
         grants: Grants::default(),
         limits: CallLimits::default(),
         instance: InstancePolicy::Fresh,
+        relaxed_batching: false,
     }
 }
 
