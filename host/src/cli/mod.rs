@@ -4,6 +4,7 @@
 //! changed since its last run), 74 a write or sync failed, or a sink's file was spoilt (committed
 //! rows are kept, the next run goes on), 130 interrupted.
 
+pub mod bytes;
 pub mod check;
 pub mod control;
 pub mod data;

@@ -63,7 +63,7 @@ impl GuestError {
                 }
                 None => format!("returned too much to be copied, allowed are {limit_bytes} bytes"),
             },
-            GuestError::OverLimit { excess, .. } => format!("returned {excess}"),
+            GuestError::OverLimit { excess, .. } => excess.to_string(),
             GuestError::MalformedEffects { fault, .. } => fault.to_string(),
             error => error.to_string(),
         }

@@ -63,7 +63,7 @@ pub struct RecordedLimits {
     pub output_bytes: usize,
     /// Messages that a call may return.
     pub outputs: usize,
-    /// One of them, in bytes.
+    /// Key and payload of one message, in bytes.
     pub message_bytes: usize,
     /// One state value, in bytes.
     pub state_value_bytes: usize,

@@ -3,12 +3,11 @@
 use std::io::Write;
 
 use anyhow::Context as _;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use clap::Args;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::cli::OutputFormat;
+use crate::cli::bytes::JsonBytes;
 use crate::cli::printing::print;
 use crate::cli::queue::{QueueContext, partitions_named, several_partitions};
 use crate::controller::queues::registry::{QueueRow, find_queue};
@@ -44,29 +43,10 @@ pub struct ReadArguments {
 struct RowDocument<'a> {
     partition: u32,
     offset: u64,
-    key: Option<Bytes<'a>>,
+    key: Option<JsonBytes<'a>>,
     event_time: Option<String>,
     write_time: String,
-    payload: Bytes<'a>,
-}
-
-/// Bytes as text where they are text, else as an object with their base64, as keys of states are shown.
-struct Bytes<'a>(&'a [u8]);
-
-impl Serialize for Bytes<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Base64 {
-            base64: String,
-        }
-        match std::str::from_utf8(self.0) {
-            Ok(text) => serializer.serialize_str(text),
-            Err(_) => {
-                let base64 = BASE64.encode(self.0);
-                Base64 { base64 }.serialize(serializer)
-            }
-        }
-    }
+    payload: JsonBytes<'a>,
 }
 
 /// Prints rows.
@@ -138,10 +118,10 @@ impl Printer<'_> {
                     let document = RowDocument {
                         partition,
                         offset,
-                        key: (!key.is_empty()).then_some(Bytes(key)),
+                        key: (!key.is_empty()).then(|| key.into()),
                         event_time: (event_time > 0).then(|| Moment(event_time).to_string()),
                         write_time: Moment(rows.write_time).to_string(),
-                        payload: Bytes(payload),
+                        payload: payload.into(),
                     };
                     self.output.write_all(&serde_json::to_vec(&document)?)?;
                 }

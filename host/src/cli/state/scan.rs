@@ -2,10 +2,11 @@
 
 use clap::Args;
 
+use crate::cli::bytes::{KeyFormat, text_of};
 use crate::cli::data::DataArguments;
 use crate::cli::printing::print;
 use crate::cli::state::rows::MergedRows;
-use crate::cli::state::shown::{KeyFormat, json_line, text_of};
+use crate::cli::state::shown::json_line;
 use crate::cli::state::{Selected, StateName, open};
 use crate::cli::{Outcome, OutputFormat, UsageError};
 use crate::storage::keys::state_key_bytes_max;
