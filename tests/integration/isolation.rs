@@ -83,7 +83,9 @@ inputs = ["out"]
 }
 
 fn limits(policy: &str) -> String {
-    format!("on_failure = \"{policy}\"\nlimits = {{ fuel = {FUEL}, memory = \"64MiB\", output = \"1MiB\" }}\n")
+    format!(
+        "on_failure = \"{policy}\"\nlimits = {{ fuel = {FUEL}, memory = \"64MiB\", output = \"1MiB\" }}\n"
+    )
 }
 
 /// Lines among which every `period`-th is bad, each in another way; and what the transform makes of the good ones.

@@ -23,6 +23,8 @@ pub struct RecordedSettings {
     pub limits: RecordedLimits,
     /// When instances are made. A failure is a verdict on a fresh one whatever it says.
     pub instance: InstancePolicy,
+    /// Whether an output may have several parents.
+    pub relaxed_batching: bool,
 }
 
 /// What a component may see of the outside.
@@ -82,6 +84,7 @@ impl RecordedSettings {
             grants,
             limits,
             instance,
+            relaxed_batching,
         } = settings;
         let CallLimits {
             fuel,
@@ -122,6 +125,7 @@ impl RecordedSettings {
                 log_lines,
             },
             instance: *instance,
+            relaxed_batching: *relaxed_batching,
         }
     }
 
@@ -132,6 +136,7 @@ impl RecordedSettings {
             grants,
             limits,
             instance,
+            relaxed_batching,
         } = self;
         let directories = grants
             .directories
@@ -161,6 +166,7 @@ impl RecordedSettings {
                 log_lines: limits.log_lines,
             },
             instance,
+            relaxed_batching,
         }
     }
 
@@ -202,6 +208,7 @@ mod tests {
                 ..CallLimits::default()
             },
             instance: InstancePolicy::Reuse,
+            relaxed_batching: true,
         };
         let json = RecordedSettings::of(&settings).to_json();
         let back = RecordedSettings::from_json(&json).unwrap();

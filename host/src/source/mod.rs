@@ -90,6 +90,12 @@ pub trait Source: Send {
         numbered("line", lines)
     }
 
+    /// What tells a record of the last poll, of this number among [`SourceRecords::lines`], from every other one that the
+    /// partition ever gives: the same bytes whenever it is read, also by the next run.
+    fn record_name(&self, line: u64) -> Vec<u8> {
+        line.to_be_bytes().to_vec()
+    }
+
     /// When the record that comes next was written, as far as it is known: by it the partitions of a
     /// source are ordered, the oldest first (row R5).
     fn write_time(&self) -> Timestamp;

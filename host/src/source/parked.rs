@@ -100,6 +100,11 @@ impl Source for ParkedSource {
         opened.map_or_else(|| numbered("line", lines), |source| source.locate(lines))
     }
 
+    fn record_name(&self, line: u64) -> Vec<u8> {
+        let opened = self.opened.as_ref();
+        opened.map_or_else(Vec::new, |source| source.record_name(line))
+    }
+
     fn write_time(&self) -> Timestamp {
         self.write_time
     }

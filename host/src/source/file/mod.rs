@@ -109,8 +109,7 @@ impl FileSource {
     }
 
     /// How often a changed file was accepted and read from its beginning.
-    #[cfg(test)]
-    fn incarnation(&self) -> u32 {
+    pub(super) fn incarnation(&self) -> u32 {
         self.incarnation
     }
 
@@ -470,6 +469,12 @@ impl Source for FileSource {
 
     fn position(&self) -> Vec<u8> {
         self.file_position().encode()
+    }
+
+    fn record_name(&self, line: u64) -> Vec<u8> {
+        let mut name = self.incarnation.to_be_bytes().to_vec();
+        name.extend(line.to_be_bytes());
+        name
     }
 
     fn write_time(&self) -> Timestamp {

@@ -14,7 +14,9 @@ use crate::engine::epoch::{BatchRoom, OpenEpoch};
 use crate::engine::firing::before_new_timers;
 use crate::engine::hot_keys::{HotKey, HotKeys};
 use crate::engine::state::{BatchSlots, StateCache, StateLookups};
-use crate::engine::stream::{CallItems, InputMessages, StreamMessages, distribute, merge_by_root};
+use crate::engine::stream::{
+    CallItems, InputMessages, Origins, STREAM_BYTES_MAX, StreamMessages, distribute, merge_by_root,
+};
 use crate::engine::timer_window::WindowLimit;
 use crate::guest::GuestError;
 use crate::storage::{Storage, StorageError};
@@ -36,7 +38,7 @@ use node::Node;
 /// How many bytes of keys and payloads one batch of a job's input may lead to inside its chain,
 /// all computations together. Each call is bounded by itself; a chain of maps that each multiply
 /// what they get is bounded here.
-pub const CHAIN_BYTES_MAX: usize = 1 << 30;
+pub const CHAIN_BYTES_MAX: usize = STREAM_BYTES_MAX;
 
 /// The computations of a job.
 pub struct ChainNodes {
@@ -66,6 +68,8 @@ pub struct Chain {
     streams: Vec<StreamMessages>,
     /// Places of the streams that anything outside the chain takes.
     leaving: Vec<usize>,
+    /// Whether messages of any stream may go back to several items of the job's input.
+    keeps_origins: bool,
     /// Items of the current batch that computations were passed over for.
     passed: Vec<PassedOver>,
     attempts: Attempts,
@@ -156,6 +160,7 @@ impl Chain {
                 timers,
             })
         };
+        let mut streams_with_origins = vec![false; streams.len()];
         let mut chain = Chain {
             transform: transform.map(keyed).transpose()?,
             partition,
@@ -164,12 +169,13 @@ impl Chain {
             late_output: time.late_output,
             fire_at_most: usize::MAX,
             hot_keys: HotKeys::default(),
-            maps: maps.into_iter().map(Node::new).collect(),
+            maps: with_origins(maps, &mut streams_with_origins),
             limits,
             streams: vec![StreamMessages::default(); streams.len()],
             leaving: (0..streams.len())
                 .filter(|place| streams[*place].leaves_the_chain())
                 .collect(),
+            keeps_origins: streams_with_origins.contains(&true),
             passed: Vec::new(),
             attempts,
         };
@@ -270,7 +276,7 @@ impl Chain {
         }
         self.take_records(input);
         let first = self.maps.first().map(|map| {
-            let calls = map_batches(&self.streams, &map.plan.inputs, &self.limits);
+            let calls = map_batches(&self.streams, &map.plan.inputs, &self.limits, false);
             calls.into_iter().next().unwrap_or_default().0
         });
         self.streams.iter_mut().for_each(StreamMessages::clear);
@@ -294,6 +300,7 @@ impl Chain {
         let items = CallItems {
             roots: vec![0],
             event_times: batch.timers.event_times.clone(),
+            ..CallItems::default()
         };
         self.fill_in(&mut batch, &items, epoch, storage)?;
         epoch.add_timers(&batch);
@@ -377,6 +384,7 @@ impl Chain {
             let items = CallItems {
                 roots: (0..count as u32).collect(),
                 event_times: batch.timers.event_times.clone(),
+                ..CallItems::default()
             };
             let slots = self.fill_in(&mut batch, &items, epoch, storage)?;
             let Some(keyed) = &mut self.transform else {
@@ -530,6 +538,12 @@ impl Chain {
         merge_by_root(&self.streams, &self.leaving, visit);
     }
 
+    /// Whether messages of any stream may go back to several items of the job's input, so that the ids of those
+    /// items are needed.
+    pub fn keeps_origins(&self) -> bool {
+        self.keeps_origins
+    }
+
     /// The messages of one of the job's streams.
     pub fn stream(&self, place: usize) -> &StreamMessages {
         &self.streams[place]
@@ -557,6 +571,7 @@ impl Chain {
             keys: input.keys,
             event_times: input.event_times,
             payloads: input.payloads,
+            origins: Origins::default(),
         };
     }
 
@@ -665,7 +680,12 @@ impl Chain {
             max_rows_per_batch: self.limits.max_rows_per_batch.min(suggested_rows),
             ..self.limits
         };
-        for (batch, items) in map_batches(&self.streams, &node.plan.inputs, &limits) {
+        for (batch, items) in map_batches(
+            &self.streams,
+            &node.plan.inputs,
+            &limits,
+            node.keeps_origins,
+        ) {
             let effects = match node.call(&batch, &items, epoch, &mut self.attempts) {
                 Ok((effects, passed)) => {
                     self.passed.extend(passed);
@@ -691,4 +711,20 @@ impl Chain {
         }
         Ok(None)
     }
+}
+
+/// The maps of a chain, each after those that feed it. What a computation with relaxed batching writes may go back to
+/// several items, and so may all that follows from it; those streams are marked.
+fn with_origins(maps: Vec<NodePlan>, streams: &mut [bool]) -> Vec<Node> {
+    let node = |plan: NodePlan| {
+        let mut node = Node::new(plan);
+        let plan = &node.plan;
+        let is_fed = (plan.inputs.iter().flatten()).any(|stream| streams[*stream]);
+        node.keeps_origins = is_fed || plan.computation.has_relaxed_batching();
+        if node.keeps_origins {
+            (plan.outputs.iter()).for_each(|stream| streams[*stream] = true);
+        }
+        node
+    };
+    maps.into_iter().map(node).collect()
 }

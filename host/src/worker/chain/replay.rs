@@ -53,12 +53,16 @@ impl Chain {
             return Ok(());
         };
         count_in(&batch, epoch);
-        let items = CallItems {
+        let mut items = CallItems {
             roots: vec![0],
             event_times: [&batch.timers.event_times[..], &batch.messages.event_times].concat(),
+            ..CallItems::default()
         };
         if let Some(place) = self.place_of(computation) {
             let node = &mut self.maps[place];
+            if node.keeps_origins {
+                items.origins.push([0]);
+            }
             match node.call(&batch, &items, epoch, &mut self.attempts) {
                 Ok((effects, passed)) => {
                     self.passed.extend(passed);
@@ -108,6 +112,7 @@ impl Chain {
             keys: records.keys,
             event_times: records.event_times,
             payloads: records.payloads,
+            ..StreamMessages::default()
         };
         let replayed = self.run_maps_from(0, None, epoch);
         self.restore(&policies);

@@ -7,6 +7,7 @@ use crate::engine::stream::InputMessages;
 use crate::source::undecodable::UndecodableRecord;
 use crate::source::{PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords};
 use crate::types::epoch::SourceMark;
+use crate::types::ids::{PartitionId, PublicId};
 use crate::types::timestamp_runs::TimestampRuns;
 use crate::worker::input::ItemLocation;
 
@@ -166,6 +167,15 @@ impl SourceInput {
     /// How far the source is.
     pub fn progress(&self) -> SourceProgress {
         self.progress
+    }
+
+    /// What the records of the last batch are known by; `partition` is the source's.
+    pub fn public_ids(&self, partition: PartitionId) -> Vec<PublicId> {
+        let lines = self.records.lines.iter();
+        let name = |line: &u64| self.source.record_name(*line);
+        lines
+            .map(|line| PublicId::of_record(partition, &name(line)))
+            .collect()
     }
 
     /// Where the given items of the last batch came from.

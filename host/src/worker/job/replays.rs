@@ -8,6 +8,7 @@ use crate::storage::letter_rows::read_letter;
 use crate::types::dead_letter::{
     DeadLetter, DeadLetterId, LetterItem, LetterOrigin, LetterRequest, LetterRequestKind,
 };
+use crate::types::ids::PublicId;
 use crate::types::timestamp_runs::TimestampRuns;
 use crate::worker::error::JobError;
 
@@ -64,7 +65,7 @@ impl Job {
             };
             let is_served = match kind {
                 LetterRequestKind::Discard => true,
-                LetterRequestKind::Replay => self.replay(letter, epoch)?,
+                LetterRequestKind::Replay => self.replay(id, letter, epoch)?,
             };
             if is_served {
                 self.passed.removed.push(id);
@@ -81,7 +82,12 @@ impl Job {
     }
 
     /// Processes a letter's item. Whether there is anybody to do so.
-    fn replay(&mut self, letter: DeadLetter, epoch: &mut OpenEpoch) -> Result<bool, JobError> {
+    fn replay(
+        &mut self,
+        id: DeadLetterId,
+        letter: DeadLetter,
+        epoch: &mut OpenEpoch,
+    ) -> Result<bool, JobError> {
         let location = ItemLocation::Replayed {
             location: letter.location.clone(),
         };
@@ -116,7 +122,11 @@ impl Job {
         ran.map_err(|error| chain_failed(error, partition, epoch.id(), |_| location.clone()))?;
         self.keep_passed_again(epoch, &letter);
         let times = TimestampRuns::repeated(setting.now, 1);
-        self.route(epoch, &times)
+        // What it was known by, as far as that is kept.
+        let name = id.to_string();
+        let of_letter = || PublicId::of_record(partition, name.as_bytes());
+        let ids = [letter.root.map_or_else(of_letter, PublicId::from)];
+        self.route(epoch, &times, &ids)
             .map_err(|refused| self.sink_failed(refused.sink, Some(location), refused.error))?;
         Ok(true)
     }
