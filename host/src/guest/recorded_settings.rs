@@ -59,8 +59,18 @@ pub struct RecordedLimits {
     pub deadline_ms: u64,
     /// What a call may return, in bytes.
     pub output_bytes: usize,
+    /// Messages that a call may return.
+    pub outputs: usize,
+    /// Key and payload of one message, in bytes.
+    pub message_bytes: usize,
+    /// One state value, in bytes.
+    pub state_value_bytes: usize,
+    /// Timers of one key.
+    pub timers_per_key: usize,
     /// What it may print and log, in bytes.
     pub log_bytes: usize,
+    /// Log lines that are kept.
+    pub log_lines: usize,
 }
 
 impl RecordedSettings {
@@ -78,7 +88,12 @@ impl RecordedSettings {
             memory_bytes,
             deadline,
             output_bytes,
+            outputs,
+            message_bytes,
+            state_value_bytes,
+            timers_per_key,
             log_bytes,
+            log_lines,
         } = *limits;
         let directories = grants
             .directories
@@ -99,7 +114,12 @@ impl RecordedSettings {
                 memory_bytes,
                 deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
                 output_bytes,
+                outputs,
+                message_bytes,
+                state_value_bytes,
+                timers_per_key,
                 log_bytes,
+                log_lines,
             },
             instance: *instance,
         }
@@ -133,7 +153,12 @@ impl RecordedSettings {
                 memory_bytes: limits.memory_bytes,
                 deadline: Duration::from_millis(limits.deadline_ms),
                 output_bytes: limits.output_bytes,
+                outputs: limits.outputs,
+                message_bytes: limits.message_bytes,
+                state_value_bytes: limits.state_value_bytes,
+                timers_per_key: limits.timers_per_key,
                 log_bytes: limits.log_bytes,
+                log_lines: limits.log_lines,
             },
             instance,
         }
