@@ -12,6 +12,10 @@ use std::time::{Duration, Instant};
 /// above what any test needs on a loaded machine: it ends a hang, it measures nothing.
 const DEADLINE: Duration = Duration::from_secs(120);
 
+/// How often a process is looked at that says nothing.
+#[cfg(target_os = "linux")]
+const LOOK_PERIOD: Duration = Duration::from_millis(50);
+
 /// Lines and pipe ends that wait for the test; a reader stops reading at this many.
 const EVENTS_MAX: usize = 1024;
 
@@ -151,6 +155,47 @@ impl Running {
         seen
     }
 
+    /// Waits until the process has computed for so long without a word on stderr: it is deep in something. Whether it
+    /// has; no when it ended before.
+    ///
+    /// # Panics
+    ///
+    /// If the deadline passes.
+    #[cfg(target_os = "linux")]
+    pub fn wait_until_absorbed(&mut self, computed: Duration) -> bool {
+        let mut before = self.processor_time();
+        while self.open_pipes > 0 {
+            let line = self.next_line_within(LOOK_PERIOD);
+            match line.map(|line| line.is_some()) {
+                Ok(true) => before = self.processor_time(),
+                Ok(false) => return false,
+                Err(DeadlinePassed) if self.is_overdue() => self.give_up("it to compute silently"),
+                Err(DeadlinePassed) => {
+                    if self.processor_time().saturating_sub(before) >= computed {
+                        return true;
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// How long the process has computed so far, all threads together; nothing of one that is gone.
+    #[cfg(target_os = "linux")]
+    fn processor_time(&self) -> Duration {
+        // Fields 14 and 15 of proc_pid_stat(5), in ticks of 10 ms; the second one may hold spaces.
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap_or_default();
+        let behind_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        let ticks = behind_name.split(' ').skip(11).take(2);
+        let ticks: u64 = ticks.filter_map(|field| field.parse::<u64>().ok()).sum();
+        Duration::from_millis(10 * ticks)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the rest of the deadline")]
+    fn is_overdue(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
     /// Sends SIGKILL and reaps the process. One that had already ended keeps its own status, which is how
     /// a test tells that its kill hit.
     ///
@@ -204,8 +249,11 @@ impl Running {
     /// The next line of stderr; `None` when both pipes have ended.
     #[expect(clippy::disallowed_methods, reason = "the rest of the deadline")]
     fn next_line(&mut self) -> Result<Option<&str>, DeadlinePassed> {
+        self.next_line_within(self.deadline.saturating_duration_since(Instant::now()))
+    }
+
+    fn next_line_within(&mut self, rest: Duration) -> Result<Option<&str>, DeadlinePassed> {
         while self.open_pipes > 0 {
-            let rest = self.deadline.saturating_duration_since(Instant::now());
             match self.events.recv_timeout(rest) {
                 Ok(Event::Line(line)) => {
                     self.stderr.push(line);

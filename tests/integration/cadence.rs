@@ -14,7 +14,7 @@ use tidelock::storage::embedded::{EmbeddedOptions, EmbeddedStorage, FaultPoints}
 use tidelock::storage::{Storage, leases, rows};
 use tidelock::types::batch::Timestamp;
 use tidelock::types::ids::{EpochId, PartitionId, StreamId};
-use tidelock::types::pipeline::{EpochLimits, LaneLimits, WatermarkOptions};
+use tidelock::types::pipeline::{EpochLimits, LaneLimits, OnFailure, WatermarkOptions};
 use tidelock::worker::announced::{AnnouncedJob, JobContext};
 use tidelock::worker::board::LaneBoard;
 use tidelock::worker::job::{Job, JobStep};
@@ -161,6 +161,7 @@ fn open(limits: EpochLimits) -> World {
                 records_per_watermark: u64::MAX,
                 ..WatermarkOptions::default()
             },
+            on_failure: OnFailure::Fail,
             reads_on: false,
             described: "source records".to_owned(),
             source: Box::new(EndlessSource(Arc::clone(&taken))),

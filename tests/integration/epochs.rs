@@ -22,8 +22,8 @@ use tidelock::types::epoch::{ChunkMessages, EpochCommit, FrontierAdvance};
 use tidelock::types::ids::{EpochId, LaneId, PartitionId, StreamId};
 use tidelock::types::lease::Lease;
 use tidelock::types::pipeline::{
-    CallLimits, EpochLimits, FileSourceOptions, Grants, InstancePolicy, LaneLimits, RecordFormat,
-    SourceConnector, WatermarkOptions,
+    CallLimits, EpochLimits, FileSourceOptions, Grants, InstancePolicy, LaneLimits, OnFailure,
+    RecordFormat, SourceConnector, WatermarkOptions,
 };
 use tidelock::worker::announced::{AnnouncedJob, JobContext};
 use tidelock::worker::board::LaneBoard;
@@ -187,6 +187,7 @@ impl Jobs {
             memory: JobMemory::default(),
             input: InputPlan::Source(SourcePlan {
                 watermarks: WatermarkOptions::default(),
+                on_failure: OnFailure::Fail,
                 reads_on: false,
                 described: "source records".to_owned(),
                 source: source.expect("the source opens"),

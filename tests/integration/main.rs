@@ -30,6 +30,7 @@ mod lanes;
 // The keyed-sum example as it is written, for tests to change.
 mod keyed_sum;
 // SIGKILL at any moment, and output as if nothing had happened.
+mod isolation;
 mod kill;
 // The operating manual, word for word.
 mod operating;

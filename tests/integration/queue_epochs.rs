@@ -20,7 +20,8 @@ use tidelock::types::epoch::EpochCommit;
 use tidelock::types::ids::{EpochId, PartitionId, StreamId};
 use tidelock::types::key::{key_hash, partition_of};
 use tidelock::types::pipeline::{
-    EpochLimits, LaneLimits, QueueSourceOptions, QueueStart, SourceConnector, WatermarkOptions,
+    EpochLimits, LaneLimits, OnFailure, QueueSourceOptions, QueueStart, SourceConnector,
+    WatermarkOptions,
 };
 use tidelock::types::queue::Retention;
 use tidelock::worker::announced::{AnnouncedJob, JobContext};
@@ -150,6 +151,7 @@ impl Store {
             memory: JobMemory::default(),
             input: InputPlan::Source(SourcePlan {
                 watermarks: WatermarkOptions::default(),
+                on_failure: OnFailure::Fail,
                 reads_on: false,
                 described: "queue from[0] (source copy)".to_owned(),
                 source: source.expect("the source opens"),

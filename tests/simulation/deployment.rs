@@ -20,7 +20,7 @@ use tidelock::source::Source;
 use tidelock::storage::{Storage, StorageError, leases, rows};
 use tidelock::types::batch::Description;
 use tidelock::types::ids::{PartitionId, SinkFileId, StreamId};
-use tidelock::types::pipeline::{EpochLimits, Pipeline, SinkConnector};
+use tidelock::types::pipeline::{EpochLimits, OnFailure, Pipeline, SinkConnector};
 use tidelock::worker::plan::{
     FailurePlan, InputPlan, JobMemory, JobPlan, NodePlan, PartitionPlace, SinkPlan, SinkTarget,
     SourcePlan, TimePlan,
@@ -303,6 +303,7 @@ impl Deployment {
                     }),
                     source: opened,
                     watermarks: parts.graph.watermarks[source],
+                    on_failure: OnFailure::Fail,
                     reads_on: false,
                 };
                 (InputPlan::Source(plan), None, TimePlan::default())

@@ -16,7 +16,7 @@ use tidelock::types::batch::{
 use tidelock::types::digest::Digest;
 use tidelock::types::pipeline::{
     CallLimits, ComputationLines, ComputationOptions, EpochLimits, FailurePolicy,
-    FileSourceOptions, Grants, InstancePolicy, LaneLimits, MemoryLimits, Pipeline,
+    FileSourceOptions, Grants, InstancePolicy, LaneLimits, MemoryLimits, OnFailure, Pipeline,
     QueueSourceOptions, QueueStart, RecordFormat, SinkConnector, SinkOptions, SourceConnector,
     SourceOptions, StateTtl,
 };
@@ -47,6 +47,7 @@ pub(crate) fn pipeline(graph: &Graph) -> Pipeline {
             })
         };
         let options = SourceOptions {
+            on_failure: OnFailure::Fail,
             partitions: (0..partitions).map(connector).collect(),
             parallel_partitions: Some(parallel),
             watermarks: graph.watermarks[source],

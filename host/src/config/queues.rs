@@ -8,7 +8,7 @@ use toml::de::DeValue;
 
 use crate::config::fields::{Fields, Located};
 use crate::config::report::nearest;
-use crate::config::tables::Tables;
+use crate::config::tables::{Tables, on_failure};
 use crate::types::pipeline::{
     QueueOptions, QueueSourceOptions, QueueStart, SinkConnector, SinkOptions, SourceConnector,
     SourceOptions,
@@ -84,6 +84,7 @@ impl Tables<'_> {
         let from = fields.choice("from", &starts, &[]);
         let from = from.map_or_else(QueueStart::default, |from| from.value);
         let watermarks = self.watermarks(fields);
+        let on_failure = on_failure(fields);
         let (queue, options) = queue?;
         let partition =
             |index| SourceConnector::Queue(QueueSourceOptions::new(&queue, index, follow, from));
@@ -92,6 +93,7 @@ impl Tables<'_> {
             // None of them has an end while it is followed, and none is older than another.
             parallel_partitions: Some(options.partitions as usize),
             watermarks,
+            on_failure,
             line: fields.line,
         })
     }

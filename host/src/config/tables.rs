@@ -484,7 +484,7 @@ impl Tables<'_> {
 }
 
 /// What becomes of an item that the computation or source of these fields fails on.
-pub(super) fn on_failure(fields: &mut Fields<'_>) -> OnFailure {
+pub(in crate::config) fn on_failure(fields: &mut Fields<'_>) -> OnFailure {
     let choices = [
         ("fail", OnFailure::Fail),
         ("skip", OnFailure::Skip),

@@ -429,7 +429,7 @@ fn wrong_fields_and_types() {
         "format = \"lines\"\nencoding = \"latin1\"",
         &["9: unknown field \"encoding\" in source departures; \
            remove it; known here: type, path, paths, format, \
-           max_record_bytes, parallel_partitions, follow, watermark_generator"],
+           max_record_bytes, parallel_partitions, follow, watermark_generator, on_failure"],
     );
     check(
         "name = \"flights\"",

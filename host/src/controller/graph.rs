@@ -166,6 +166,7 @@ pub(super) mod tests {
     pub(in crate::controller) fn pipeline() -> Pipeline {
         use ComputationKind::{Map, Transform};
         let source = SourceOptions {
+            on_failure: crate::types::pipeline::OnFailure::Fail,
             partitions: vec![SourceConnector::File(FileSourceOptions {
                 path: PathBuf::from("s.csv"),
                 written_path: "s.csv".to_owned(),

@@ -100,6 +100,7 @@ fn open_source(
                 position: position.as_deref(),
                 marks: &marks,
                 on_change,
+                on_failure: options.on_failure,
                 queues: Some(queues),
             };
             source::open(connector, opening)
@@ -157,11 +158,12 @@ fn plan(
     SourcePlan {
         described,
         source: match turn {
-            Some(_) => Box::new(ParkedSource::new(connector, &*source)),
+            Some(_) => Box::new(ParkedSource::new(connector, &*source, options.on_failure)),
             None => source,
         },
         turn,
         watermarks: options.watermarks,
+        on_failure: options.on_failure,
         reads_on,
     }
 }

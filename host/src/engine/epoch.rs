@@ -55,6 +55,8 @@ pub struct OpenEpoch {
     batch_count: u64,
     fuel: u64,
     input: ColumnsHasher,
+    /// Records that could not be decoded, apart from the others: a batch has both.
+    undecodable: Option<ColumnsHasher>,
     states: ColumnsHasher,
 }
 
@@ -123,6 +125,7 @@ impl OpenEpoch {
             batch_count: 0,
             fuel: 0,
             input: ColumnsHasher::default(),
+            undecodable: None,
             states: ColumnsHasher::default(),
         }
     }
@@ -164,6 +167,17 @@ impl OpenEpoch {
         self.input_messages += messages.len() as u64;
         self.input_bytes += messages.payloads.bytes.len() + messages.keys.bytes.len();
         self.input.add_input(messages);
+    }
+
+    /// Counts a record in that the source could not decode, which comes behind `number` records of the epoch, with what
+    /// is kept of its bytes and how many it has.
+    pub fn add_undecodable(&mut self, number: u64, bytes: &[u8], size_bytes: u64) {
+        self.items += 1;
+        self.input_messages += 1;
+        self.input_bytes += bytes.len();
+        let undecodable = self.undecodable.get_or_insert_default();
+        undecodable.add_numbers([number, size_bytes]);
+        undecodable.add_value(bytes);
     }
 
     /// Counts a watermark step of the input in.
@@ -249,6 +263,10 @@ impl OpenEpoch {
     /// Seals the epoch: from here on only storage changes its fate.
     pub fn seal(mut self, parts: SealedParts) -> EpochCommit {
         self.chunks.retain(|(_, messages)| !messages.is_empty());
+        if let Some(undecodable) = self.undecodable.take() {
+            self.input.add_mark(UNDECODABLE_MARK, []);
+            self.input.add_value(&undecodable.finish().0);
+        }
         let output_checksum = output_checksum(&self.chunks, &parts);
         EpochCommit {
             partition: self.identity.partition,
@@ -350,6 +368,9 @@ const HASHED_BYTES_MIN: usize = 16 << 10;
 const STEP_MARK: u64 = u64::from_le_bytes(*b"the step");
 /// Stands before due timers there.
 const TIMERS_MARK: u64 = u64::from_le_bytes(*b"a timer.");
+
+/// Stands before the checksum of records that could not be decoded there.
+const UNDECODABLE_MARK: u64 = u64::from_le_bytes(*b"passed->");
 
 /// A hash of bytes that come in small pieces.
 #[derive(Debug, Default)]
@@ -534,5 +555,39 @@ mod tests {
         };
         assert_eq!(checksum(&[&["ab", "c"]]), checksum(&[&["ab"], &["c"]]));
         assert_ne!(checksum(&[&["ab", "c"]]), checksum(&[&["a", "bc"]]));
+    }
+
+    #[test]
+    fn what_could_not_be_decoded_counts_by_its_place_among_the_records() {
+        // Words that begin with "!" can't be decoded; they come before the messages of their batch.
+        let sealed = |batches: &[&[&str]]| {
+            let mut epoch = open(EpochLimits::default());
+            for batch in batches {
+                let taken = epoch.input_messages();
+                for (place, word) in (0..).zip(*batch) {
+                    if word.starts_with('!') {
+                        epoch.add_undecodable(taken + place, word.as_bytes(), word.len() as u64);
+                    }
+                }
+                let good: Vec<&str> = (batch.iter().copied())
+                    .filter(|word| !word.starts_with('!'))
+                    .collect();
+                read(&mut epoch, &good);
+            }
+            assert!(epoch.has_content());
+            epoch.seal(SealedParts::default()).record
+        };
+        let whole = sealed(&[&["a", "!x", "b", "!y"]]);
+        assert_eq!(whole.input_count, 4);
+        assert_eq!(whole, sealed(&[&["a"], &["!x", "b", "!y"]]));
+        assert_eq!(whole, sealed(&[&["a", "!x"], &["b"], &["!y"]]));
+        for other in [
+            sealed(&[&["!x", "a", "b", "!y"]]),
+            sealed(&[&["a", "!x", "b", "!z"]]),
+            sealed(&[&["a", "b"]]),
+        ] {
+            assert_ne!(whole.input_checksum, other.input_checksum);
+        }
+        assert_eq!(sealed(&[&["!x"]]).input_count, 1);
     }
 }

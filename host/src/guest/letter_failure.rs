@@ -16,6 +16,7 @@ impl GuestError {
             GuestError::StackOverflow { .. } => "stack_overflow",
             GuestError::Deadline { .. } => "deadline",
             GuestError::OversizeOutput { .. } => "oversize_output",
+            GuestError::OverLimit { .. } => "over_limit",
             GuestError::MalformedEffects { .. } => "malformed_effects",
             GuestError::Failure { .. } => "failure",
             _ => return None,
@@ -62,6 +63,7 @@ impl GuestError {
                 }
                 None => format!("returned too much to be copied, allowed are {limit_bytes} bytes"),
             },
+            GuestError::OverLimit { excess, .. } => excess.to_string(),
             GuestError::MalformedEffects { fault, .. } => fault.to_string(),
             error => error.to_string(),
         }

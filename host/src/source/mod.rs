@@ -12,6 +12,7 @@ pub mod generator;
 mod golden_tests;
 pub mod parked;
 pub mod queue;
+pub mod undecodable;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -22,23 +23,26 @@ use crate::source::directory::DirectorySource;
 use crate::source::file::{FileSource, FinishedFile};
 use crate::source::generator::GeneratorSource;
 use crate::source::queue::{QueueReader, QueueSource};
+use crate::source::undecodable::{RecordFlaw, UndecodableRecord};
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::epoch::{Checksum, SourceMark};
 use crate::types::ids::PartitionId;
 use crate::types::key::MESSAGE_KEY_BYTES_MAX;
-use crate::types::pipeline::SourceConnector;
+use crate::types::pipeline::{OnFailure, SourceConnector};
 use crate::types::timestamp_runs::TimestampRuns;
 
 /// A stream of records with a position that can be stored and sought.
 pub trait Source: Send {
-    /// Appends the next records to `records`, at most `limit`, and moves the position behind them.
+    /// Appends the next records to `records`, at most `limit` with those that are passed over, and moves the position
+    /// behind them.
     ///
     /// # Errors
     ///
-    /// When the source can't be read, or a record can't be decoded. Records before it are returned
-    /// by earlier calls: a call that fails appends nothing, and the position stands before the
-    /// record that failed.
+    /// When the source can't be read, or, with [`OnFailure::Fail`], a record can't be decoded. Records before it
+    /// are returned by earlier calls: a call that fails appends nothing, and the position stands before the
+    /// record that failed. With another policy such a record is passed over and handed out among
+    /// [`SourceRecords::undecodable`]; what concerns the source as a whole fails all the same.
     fn poll(
         &mut self,
         limit: PollLimit,
@@ -97,17 +101,21 @@ pub struct Opening<'a> {
     pub marks: &'a [SourceMark],
     /// What to do when it is no longer what was read before.
     pub on_change: OnChange,
+    /// What becomes of records that can't be decoded.
+    pub on_failure: OnFailure,
     /// The queues of the store; `None` where they are not at hand.
     pub queues: Option<&'a Arc<dyn QueueReader>>,
 }
 
 impl Opening<'_> {
-    /// At a position, for a source that keeps nothing by name; what has changed is refused.
+    /// At a position, for a source that keeps nothing by name; what has changed is refused, and so are records that
+    /// can't be decoded.
     pub fn at(position: Option<&[u8]>) -> Opening<'_> {
         Opening {
             position,
             marks: &[],
             on_change: OnChange::Refuse,
+            on_failure: OnFailure::Fail,
             queues: None,
         }
     }
@@ -154,6 +162,7 @@ pub fn open(
     let Opening {
         mut position,
         on_change,
+        on_failure,
         ..
     } = opening;
     let foreign = position.and_then(|position| foreign_position(connector, position));
@@ -184,7 +193,10 @@ pub fn open(
             let finished = finished.map(|position| FinishedFile::find(options, position));
             match finished.transpose()?.flatten() {
                 Some(finished) => Ok(Box::new(finished)),
-                None => Ok(Box::new(FileSource::open(options, position, on_change)?)),
+                None => {
+                    let source = FileSource::open(options, position, on_change)?;
+                    Ok(Box::new(source.on_failure(on_failure)))
+                }
             }
         }
         SourceConnector::Queue(options) => Ok(Box::new(QueueSource::open(options, opening)?)),
@@ -202,10 +214,7 @@ pub fn has_more(connector: &SourceConnector, position: &[u8]) -> bool {
     match source.poll(one, &mut records) {
         Ok(_) => !records.payloads.is_empty(),
         // Something is there that is no record.
-        Err(error) => matches!(
-            error,
-            SourceError::Malformed { .. } | SourceError::RecordTooLong { .. }
-        ),
+        Err(error) => matches!(error, SourceError::Record { .. }),
     }
 }
 
@@ -291,7 +300,8 @@ pub enum OnChange {
     StartOver,
 }
 
-/// How much one poll may return. The first record is returned whatever its size.
+/// How much one poll may return. The first record is returned whatever its size. Of one that is passed over what is
+/// kept counts.
 #[derive(Debug, Clone, Copy)]
 pub struct PollLimit {
     /// Records.
@@ -325,6 +335,8 @@ pub struct SourceRecords {
     /// When each record was written: the time that the source's system took down for it, never one
     /// that stands in the record.
     pub write_times: TimestampRuns,
+    /// Those among them that could not be decoded and were passed over, in their order.
+    pub undecodable: Vec<UndecodableRecord>,
 }
 
 impl SourceRecords {
@@ -335,6 +347,7 @@ impl SourceRecords {
         self.event_times.clear();
         self.lines.clear();
         self.write_times.clear();
+        self.undecodable.clear();
     }
 }
 
@@ -436,27 +449,25 @@ pub enum SourceError {
         /// How it is compressed.
         compression: &'static str,
     },
-    /// A record is longer than the source's options allow.
-    #[error("{}:{line}: the record is longer than max_record_bytes = {limit_bytes}; raise it, or look for a missing line end or closing quote", .path.display())]
-    RecordTooLong {
+    /// A record is not what the source's format and options demand.
+    #[error("{}:{line}: {flaw}; {}, or pass over such records with on_failure = \"dead_letter\"", .path.display(), .flaw.remedy())]
+    Record {
         /// The file.
         path: PathBuf,
         /// Where the record begins.
         line: u64,
-        /// The limit.
-        limit_bytes: usize,
-    },
-    /// A record is not what the source's format demands.
-    #[error("{}:{line}: the record is not {format}: {finding}; correct the file, or read it as lines", .path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// Where the record begins.
-        line: u64,
-        /// The format.
-        format: &'static str,
         /// What is wrong with it.
-        finding: String,
+        flaw: RecordFlaw,
+    },
+    /// A file's header is not what its format demands, so that no record of it can be decoded.
+    #[error("{}:{line}: in the header, {flaw}; {}", .path.display(), .flaw.remedy())]
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// Where it begins.
+        line: u64,
+        /// What is wrong with it.
+        flaw: RecordFlaw,
     },
     /// The file is not the one that was read before.
     #[error("{} is not the file that was read before: it had {was}, it has {now}; put the old file back, or read this one from its beginning with --accept-change", .path.display())]
@@ -520,7 +531,7 @@ pub enum SourceError {
     },
     /// The key of a queue's row is too long for a message.
     #[error(
-        "offset {offset} of queue {partition} has a key of {size_bytes} bytes, allowed are {MESSAGE_KEY_BYTES_MAX}; write it with a hash as its key, and let it go with `tidelock queue trim`"
+        "offset {offset} of queue {partition} has a key of {size_bytes} bytes, allowed are {MESSAGE_KEY_BYTES_MAX}; write it with a hash as its key, and let it go with `tidelock queue trim`, or pass over such rows with on_failure = \"dead_letter\""
     )]
     KeyTooLong {
         /// The queue, with the partition's index.

@@ -11,11 +11,12 @@ use crate::source::{
 use crate::types::batch::Timestamp;
 use crate::types::epoch::SourceMark;
 use crate::types::ids::PartitionId;
-use crate::types::pipeline::SourceConnector;
+use crate::types::pipeline::{OnFailure, SourceConnector};
 
 /// See the module's documentation.
 pub struct ParkedSource {
     connector: SourceConnector,
+    on_failure: OnFailure,
     position: Vec<u8>,
     write_time: Timestamp,
     progress: SourceProgress,
@@ -24,10 +25,16 @@ pub struct ParkedSource {
 }
 
 impl ParkedSource {
-    /// Parks a source of this connector where it stands.
-    pub fn new(connector: &SourceConnector, source: &dyn Source) -> ParkedSource {
+    /// Parks a source of this connector where it stands; it is opened again with that word on records that can't be
+    /// decoded.
+    pub fn new(
+        connector: &SourceConnector,
+        source: &dyn Source,
+        on_failure: OnFailure,
+    ) -> ParkedSource {
         ParkedSource {
             connector: connector.clone(),
+            on_failure,
             position: source.position(),
             write_time: source.write_time(),
             progress: source.progress(),
@@ -39,7 +46,13 @@ impl ParkedSource {
     fn opened(&mut self) -> Result<&mut dyn Source, SourceError> {
         let source = match self.opened.take() {
             Some(source) => source,
-            None => open(&self.connector, Opening::at(Some(&self.position)))?,
+            None => {
+                let opening = Opening {
+                    on_failure: self.on_failure,
+                    ..Opening::at(Some(&self.position))
+                };
+                open(&self.connector, opening)?
+            }
         };
         Ok(&mut **self.opened.insert(source))
     }
@@ -124,7 +137,7 @@ mod tests {
     #[test]
     fn a_parked_source_goes_on_where_it_stood() {
         let (_folder, connector, mut source) = behind_the_first_line();
-        let mut parked = ParkedSource::new(&connector, &*source);
+        let mut parked = ParkedSource::new(&connector, &*source, OnFailure::Fail);
         assert_eq!(parked.position(), source.position());
         assert_eq!(parked.progress(), source.progress());
         assert_eq!(parked.write_time(), source.write_time());
@@ -140,7 +153,7 @@ mod tests {
     #[test]
     fn what_is_replaced_while_it_is_parked_is_refused() {
         let (folder, connector, source) = behind_the_first_line();
-        let mut parked = ParkedSource::new(&connector, &*source);
+        let mut parked = ParkedSource::new(&connector, &*source, OnFailure::Fail);
         drop(source);
         std::fs::write(folder.path().join("lines"), "x\ny\nz\n").unwrap();
         let mut records = SourceRecords::default();

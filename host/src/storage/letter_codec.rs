@@ -18,7 +18,7 @@ pub(super) fn encode_letter(letter: &DeadLetter) -> Vec<u8> {
 }
 
 /// At least the size of a letter's bytes, and not much more.
-pub(super) fn letter_size_bound(letter: &DeadLetter) -> usize {
+pub fn letter_size_bound(letter: &DeadLetter) -> usize {
     let item = match &letter.item {
         LetterItem::Message {
             stream,

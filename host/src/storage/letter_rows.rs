@@ -6,6 +6,8 @@ use crate::storage::{Storage, StorageError, keys};
 use crate::types::dead_letter::{DeadLetter, DeadLetterId};
 use crate::types::ids::PartitionId;
 
+pub use crate::storage::letter_codec::letter_size_bound;
+
 /// A letter; `None` when there is none of that id (any more).
 ///
 /// # Errors

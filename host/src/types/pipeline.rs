@@ -56,6 +56,8 @@ pub struct SourceOptions {
     pub parallel_partitions: Option<usize>,
     /// How its watermarks are made.
     pub watermarks: WatermarkOptions,
+    /// What becomes of a record that can't be decoded.
+    pub on_failure: OnFailure,
     /// Line of the pipeline file where its table begins.
     pub line: usize,
 }

@@ -313,6 +313,46 @@ mod tests {
         assert_eq!(attempts.begin(EpochId(5), 3).unwrap(), NextAttempt::Begun);
     }
 
+    fn failure() -> GuestError {
+        GuestError::Trap {
+            computation: "obey".to_owned(),
+            reason: "unreachable".to_owned(),
+            report: Box::default(),
+        }
+    }
+
+    /// What sees the machine may pass another time, and its attempts are counted over restarts.
+    #[test]
+    fn p1_attempts_of_what_is_not_pure_survive_restarts() {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let item = Checksum::of(b"item");
+        let policy = FailurePolicy {
+            on_failure: OnFailure::DeadLetter,
+            attempts: 2,
+        };
+        let decide = |attempts: &mut Attempts, item, determinism| {
+            attempts.decide(&policy, determinism, || item, &failure())
+        };
+        // A verdict of a pure computation is the same each time.
+        let mut attempts = open(&storage, true);
+        let pure = decide(&mut attempts, item, Determinism::Pure);
+        assert_eq!((pure, attempts.of(item)), (AfterFailure::PassOver, 1));
+        // Of the other one the first failure is counted, and the wait for the next attempt interrupted.
+        attempts.board.stop();
+        let first = decide(&mut attempts, item, Determinism::Host);
+        assert_eq!(first, AfterFailure::Fail);
+        assert!(attempts.is_interrupted());
+        let mut attempts = open(&storage, true);
+        let second = decide(&mut attempts, item, Determinism::Host);
+        assert_eq!((second, attempts.of(item)), (AfterFailure::PassOver, 2));
+        assert!(!attempts.is_interrupted());
+        // Another item has attempts of its own.
+        attempts.board.stop();
+        let other = decide(&mut attempts, Checksum::of(b"other"), Determinism::Host);
+        assert_eq!(other, AfterFailure::Fail);
+        assert!(attempts.is_interrupted());
+    }
+
     #[test]
     fn p1_a_job_is_careful_until_it_is_past_what_the_process_ended_with() {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());

@@ -12,7 +12,7 @@ use crate::storage::{Storage, StorageError};
 use crate::types::batch::Timestamp;
 use crate::types::ids::{LaneId, PartitionId, SinkFileId, StreamId};
 use crate::types::lease::Lease;
-use crate::types::pipeline::{EpochLimits, FailurePolicy, WatermarkOptions};
+use crate::types::pipeline::{EpochLimits, FailurePolicy, OnFailure, WatermarkOptions};
 use crate::types::queue::{QueueAppend, QueueRows};
 use crate::worker::rolling::RollingFiles;
 use crate::worker::turns::SourceTurn;
@@ -139,6 +139,8 @@ pub struct SourcePlan {
     pub turn: Option<SourceTurn>,
     /// How its watermarks are made.
     pub watermarks: WatermarkOptions,
+    /// What becomes of records that it can't decode, as the source was told too.
+    pub on_failure: OnFailure,
     /// Whether the run has a source that never ends, so that there will be no next one: what is found behind an end
     /// that readers were told of is read in this run.
     pub reads_on: bool,

@@ -11,7 +11,7 @@ use crate::config::connectors::sources::{
     SOURCE_PARTITIONS_MAX, SOURCE_PATH_BYTES_MAX, max_record_bytes, record_format,
 };
 use crate::config::fields::{Fields, Located};
-use crate::config::tables::Tables;
+use crate::config::tables::{Tables, on_failure};
 use crate::types::connectors::{DirectorySinkOptions, DirectorySourceOptions, FileOrder};
 use crate::types::pipeline::{SinkConnector, SourceConnector, SourceOptions};
 
@@ -48,6 +48,7 @@ impl Tables<'_> {
         let max_record_bytes = max_record_bytes(fields);
         let follow = fields.switch("follow").is_some_and(|follow| follow.value);
         let watermarks = self.watermarks(fields);
+        let on_failure = on_failure(fields);
         let (written, path, format) = (written?.value, path??, format?);
         let partition = |(partition, partition_name)| {
             SourceConnector::Directory(DirectorySourceOptions {
@@ -68,6 +69,7 @@ impl Tables<'_> {
             // Each reads its own files.
             parallel_partitions: Some(partitions as usize),
             watermarks,
+            on_failure,
             line: fields.line,
         })
     }

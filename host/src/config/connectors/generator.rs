@@ -11,7 +11,7 @@ use crate::config::fields::Fields;
 use crate::config::tables::Tables;
 use crate::types::batch::Timestamp;
 use crate::types::connectors::{GeneratedRecords, GeneratorOptions};
-use crate::types::pipeline::{SourceConnector, SourceOptions};
+use crate::types::pipeline::{OnFailure, SourceConnector, SourceOptions};
 
 /// The most records that may be asked for in a second.
 const RATE_MAX: u64 = 100_000_000;
@@ -53,6 +53,7 @@ impl Tables<'_> {
         let payload_bytes = fields.size("payload_bytes", 0..=PAYLOAD_BYTES_MAX);
         let seed = fields.number("seed", 0..=NUMBER_MAX).map(|it| it.value);
         let watermarks = self.watermarks(fields);
+        self.no_on_failure(fields);
         let by_rate = rate.map(|rate| 1_000_000_000 / rate);
         let records = GeneratedRecords {
             partitions,
@@ -78,8 +79,24 @@ impl Tables<'_> {
             // They are made at once.
             parallel_partitions: Some(partitions as usize),
             watermarks,
+            on_failure: OnFailure::Fail,
             line: fields.line,
         })
+    }
+
+    /// Every record that it makes can be decoded.
+    fn no_on_failure(&self, fields: &mut Fields<'_>) {
+        if let Some(written) = fields.raw("on_failure") {
+            let message = format!(
+                "{} makes its records, and none of them can fail to be decoded",
+                fields.what
+            );
+            self.report.error(
+                written.line,
+                message,
+                "remove on_failure, or write it with the computations that read them",
+            );
+        }
     }
 
     /// A moment of TOML, with its distance to UTC.

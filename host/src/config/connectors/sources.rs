@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::config::connectors::one_form;
 use crate::config::fields::{Fields, Located};
 use crate::config::graph::{Node, NodeKind};
-use crate::config::tables::Tables;
+use crate::config::tables::{Tables, on_failure};
 use crate::types::pipeline::{
     FileSourceOptions, QueueOptions, RecordFormat, SourceConnector, SourceOptions,
 };
@@ -82,6 +82,7 @@ impl Tables<'_> {
         let parallel = fields.number("parallel_partitions", 1..=SOURCE_PARTITIONS_MAX as u64);
         let follow = fields.switch("follow").is_some_and(|follow| follow.value);
         let watermarks = self.watermarks(fields);
+        let on_failure = on_failure(fields);
         let (files, format) = (files?, format?);
         let mut parallel = parallel.map(|parallel| parallel.value as usize);
         if follow {
@@ -110,6 +111,7 @@ impl Tables<'_> {
             partitions: files.into_iter().map(partition).collect(),
             parallel_partitions: parallel,
             watermarks,
+            on_failure,
             line: fields.line,
         })
     }

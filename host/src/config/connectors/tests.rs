@@ -8,7 +8,7 @@ use crate::types::connectors::{
     DirectorySinkOptions, DirectorySourceOptions, FileOrder, GeneratedRecords, GeneratorOptions,
 };
 use crate::types::finding::Finding;
-use crate::types::pipeline::{Pipeline, RecordFormat, SinkConnector, SourceConnector};
+use crate::types::pipeline::{OnFailure, Pipeline, RecordFormat, SinkConnector, SourceConnector};
 
 /// A pipeline of one source and one sink, whose fields begin on lines 3 and below the source's.
 fn read(source: &str, sink: &str) -> (Option<Pipeline>, Vec<String>) {
@@ -128,6 +128,43 @@ fn all_that_a_generator_may_be_told_is_read() {
         options
             .iter()
             .all(|it| it.records == records && it.rate == Some(10))
+    );
+}
+
+#[test]
+fn every_source_that_may_fail_on_a_record_has_a_word_on_it() {
+    let queue = "type = \"queue\"\nqueue = \"q\"\n[queues.q]";
+    let file = "type = \"file\"\npath = \"out/file\"\nformat = \"jsonl\"";
+    let on_failure = |source: &str, word: &str| {
+        let (kind, rest) = source.split_once('\n').unwrap();
+        let (pipeline, findings) = read(&format!("{kind}\n{word}\n{rest}"), NULL);
+        let pipeline = pipeline.unwrap_or_else(|| panic!("{findings:?}"));
+        pipeline.sources["s"].on_failure
+    };
+    for source in [file, DIRECTORY, queue] {
+        assert_eq!(on_failure(source, ""), OnFailure::Fail);
+        for (word, expected) in [
+            ("fail", OnFailure::Fail),
+            ("skip", OnFailure::Skip),
+            ("dead_letter", OnFailure::DeadLetter),
+        ] {
+            let word = format!("on_failure = \"{word}\"");
+            assert_eq!(on_failure(source, &word), expected);
+        }
+    }
+    check(
+        &format!("{DIRECTORY}\non_failure = \"ignore\""),
+        NULL,
+        &[
+            "6: on_failure = \"ignore\" of source s is unknown; write \"fail\", \"skip\" or \"dead_letter\"",
+        ],
+    );
+    check(
+        &format!("{GENERATOR}\non_failure = \"skip\""),
+        NULL,
+        &[
+            "4: source s makes its records, and none of them can fail to be decoded; remove on_failure, or write it with the computations that read them",
+        ],
     );
 }
 

@@ -26,7 +26,7 @@ use crate::source::{
 use crate::types::batch::Timestamp;
 use crate::types::connectors::DirectorySourceOptions;
 use crate::types::epoch::{Checksum, SourceMark};
-use crate::types::pipeline::FileSourceOptions;
+use crate::types::pipeline::{FileSourceOptions, OnFailure};
 
 pub(super) use stored::POSITION_TAG;
 
@@ -38,6 +38,8 @@ const LISTING_PERIOD: Duration = Duration::from_secs(1);
 pub struct DirectorySource {
     options: DirectorySourceOptions,
     filter: FileFilter,
+    /// What becomes of records that can't be decoded.
+    on_failure: OnFailure,
     /// Files that were read to their ends and are there, by name.
     done: BTreeMap<String, DoneMark>,
     /// What has changed of that since the marks were taken.
@@ -110,6 +112,7 @@ impl DirectorySource {
         let mut source = DirectorySource {
             filter: FileFilter::new(options)?,
             options: options.clone(),
+            on_failure: opening.on_failure,
             done: BTreeMap::new(),
             changed_marks: BTreeMap::new(),
             current: None,
@@ -161,7 +164,7 @@ impl DirectorySource {
         }
         let opened = stamp_of(&self.path_of(&name)).and_then(|stamp| {
             let source = FileSource::open(&self.file(&name), Some(position), on_change)?;
-            Ok((stamp, source))
+            Ok((stamp, source.on_failure(self.on_failure)))
         });
         match opened {
             Ok((stamp, source)) => Ok(Some(CurrentFile {
@@ -277,7 +280,7 @@ impl DirectorySource {
         while let Some((name, _)) = self.waiting.pop_front() {
             let opened = stamp_of(&self.path_of(&name)).and_then(|stamp| {
                 let source = FileSource::open(&self.file(&name), None, OnChange::Refuse)?;
-                Ok((stamp, source))
+                Ok((stamp, source.on_failure(self.on_failure)))
             });
             match opened {
                 Ok((stamp, source)) => {

@@ -7,7 +7,7 @@ use std::time::UNIX_EPOCH;
 
 use super::*;
 use crate::types::connectors::FileOrder;
-use crate::types::pipeline::RecordFormat;
+use crate::types::pipeline::{OnFailure, RecordFormat};
 
 const NO_LIMIT: PollLimit = PollLimit {
     rows: usize::MAX,
@@ -20,6 +20,7 @@ struct Directory {
     options: DirectorySourceOptions,
     position: Option<Vec<u8>>,
     marks: BTreeMap<String, Vec<u8>>,
+    on_failure: OnFailure,
     source: Option<DirectorySource>,
 }
 
@@ -43,6 +44,7 @@ impl Directory {
             options,
             position: None,
             marks: BTreeMap::new(),
+            on_failure: OnFailure::Fail,
             source: None,
         }
     }
@@ -78,6 +80,7 @@ impl Directory {
             position: self.position.as_deref(),
             marks: &marks,
             on_change,
+            on_failure: self.on_failure,
             queues: None,
         };
         self.source = Some(DirectorySource::open(&self.options, opening)?);
@@ -538,4 +541,39 @@ fn a_file_in_the_middle_that_the_pattern_leaves_out_is_a_change() {
     assert!(change.now.contains("left out by pattern"), "{}", change.now);
     directory.open(OnChange::StartOver).unwrap();
     assert_eq!(directory.read_on(), ["3"]);
+}
+
+#[test]
+fn a_file_that_ends_with_what_is_passed_over_is_done_and_the_next_one_is_read() {
+    let mut directory = Directory::with(|options| options.format = RecordFormat::Jsonl);
+    directory.on_failure = OnFailure::Skip;
+    directory.write("a", "1\n{");
+    directory.write("b", "[\n2\n");
+    directory.write("c", "{\n[\n");
+    directory.open(OnChange::Refuse).unwrap();
+    let mut passed = Vec::new();
+    let mut good = Vec::new();
+    loop {
+        let mut records = SourceRecords::default();
+        let source = directory.source.as_mut().unwrap();
+        let outcome = source.poll(NO_LIMIT, &mut records).unwrap();
+        for record in &records.undecodable {
+            let place = source.locate(&(record.position..=record.position));
+            assert_eq!(place, format!("line {} of {}", record.position, record.of));
+            passed.push((record.of.clone(), record.position));
+        }
+        good.extend(records.payloads.iter().map(<[u8]>::to_vec));
+        if outcome == PollOutcome::End {
+            break;
+        }
+        // Goes on in the middle of files too, with the same word on such records.
+        directory.commit();
+        directory.open(OnChange::Refuse).unwrap();
+    }
+    assert_eq!(good, [b"1", b"2"]);
+    let expected = [("a", 2), ("b", 1), ("c", 1), ("c", 2)];
+    let expected = expected.map(|(name, line)| (name.to_owned(), line));
+    assert_eq!(passed, expected);
+    directory.commit();
+    assert_eq!(directory.marks.len(), 3);
 }

@@ -29,7 +29,9 @@ impl FileSource {
             LookedAgain::Grown => {}
             // Perhaps by a copy, which is no change.
             LookedAgain::Replaced => {
+                let passes_over = self.passes_over;
                 *self = FileSource::open_at(&self.options, &self.file_position())?;
+                self.passes_over = passes_over;
             }
         }
         self.write_time = self.write_time.max(self.window.content().write_time());
@@ -282,7 +284,7 @@ mod tests {
         assert_eq!(poll(&mut source).unwrap(), []);
         file.append(b"xx");
         let polled = poll(&mut source);
-        assert!(matches!(polled, Err(SourceError::RecordTooLong { .. })));
+        assert!(matches!(polled, Err(SourceError::Record { .. })));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! - `format.rs`: where a record ends and what its payload is.
 //! - `position.rs`: how far the file was read, and by what it is recognised.
 //! - `recognition.rs`: whether a file under another name is the one that a position is of.
+//! - `passing.rs`: records that are not what the format demands.
 //! - `following.rs`: what is appended to a file that is followed.
 //! - `finished.rs`: a compressed file that is as it was when it was read to its end.
 
@@ -17,19 +18,22 @@ mod content;
 mod finished;
 mod following;
 mod format;
+mod passing;
 pub(super) mod position;
 mod recognition;
 mod window;
 
 use crate::source::file::following::open_window;
 use crate::source::file::format::{CsvHeader, Cut, Cutter, Decoder};
+use crate::source::file::passing::PassedRecord;
 use crate::source::file::position::{FilePosition, Fingerprint, PackedFile};
 use crate::source::file::window::{FINGERPRINT_BYTES, Window};
+use crate::source::undecodable::RecordFlaw;
 use crate::source::{
     OnChange, PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords,
 };
 use crate::types::batch::Timestamp;
-use crate::types::pipeline::{FileSourceOptions, RecordFormat};
+use crate::types::pipeline::{FileSourceOptions, OnFailure, RecordFormat};
 
 pub use finished::FinishedFile;
 pub(super) use position::FORMAT_VERSION as POSITION_TAG;
@@ -59,6 +63,10 @@ pub struct FileSource {
     end_seen: Option<u64>,
     /// The compressed file that the earlier opening was at the end of.
     packed_seen: Option<PackedFile>,
+    /// Whether records that can't be decoded are passed over.
+    passes_over: bool,
+    /// Such a record whose end was not seen yet.
+    passing: Option<PassedRecord>,
     /// The write time of all its records; see [`FilePosition::write_time`].
     write_time: Timestamp,
 }
@@ -92,6 +100,14 @@ impl FileSource {
         }
     }
 
+    /// The same source, with a word on records that can't be decoded.
+    pub fn on_failure(self, on_failure: OnFailure) -> FileSource {
+        FileSource {
+            passes_over: on_failure != OnFailure::Fail,
+            ..self
+        }
+    }
+
     /// How often a changed file was accepted and read from its beginning.
     #[cfg(test)]
     fn incarnation(&self) -> u32 {
@@ -114,6 +130,8 @@ impl FileSource {
             has_records: false,
             end_seen: None,
             packed_seen: None,
+            passes_over: false,
+            passing: None,
         };
         source.read_preamble()?;
         Ok(source)
@@ -153,6 +171,8 @@ impl FileSource {
             has_records: position.has_records,
             end_seen: position.is_at_end.then_some(position.offset_bytes),
             packed_seen: position.packed,
+            passes_over: false,
+            passing: None,
             write_time: position.write_time,
         };
         source.read_preamble()?;
@@ -202,11 +222,14 @@ impl FileSource {
 
     /// The header of a CSV file; `None` while its line has no end, as more may be written to it.
     fn read_header(&mut self) -> Result<Option<CsvHeader>, SourceError> {
-        let Some((cut, true)) = self.cut()? else {
-            return Ok(None);
+        let cut = match self.cut()? {
+            Found::Record(cut, true) => cut,
+            Found::Record(_, false) | Found::End => return Ok(None),
+            // Without names nothing of the file can be decoded.
+            Found::Flawed(flaw) => return Err(self.refuse_header(flaw)),
         };
         let header = CsvHeader::parse(&self.window.unread()[..cut.length]);
-        let header = header.map_err(|finding| self.malformed(finding))?;
+        let header = header.map_err(|finding| self.refuse_header(self.malformed(finding)))?;
         self.pass(&cut, true);
         Ok(Some(header))
     }
@@ -231,9 +254,8 @@ impl FileSource {
         Ok(true)
     }
 
-    /// Finds the next record among the unread bytes, and whether it has a line end. `None` at the
-    /// end of the file; of one that is followed, where no whole record is there.
-    fn cut(&mut self) -> Result<Option<(Cut, bool)>, SourceError> {
+    /// Finds the next record among the unread bytes.
+    fn cut(&mut self) -> Result<Found, SourceError> {
         let mut cutter = Cutter::new(self.options.format);
         let (cut, is_terminated) = loop {
             if let Some(cut) = cutter.find(self.window.unread()) {
@@ -241,19 +263,18 @@ impl FileSource {
             }
             // One byte more than the limit may be the first half of a line end.
             if self.window.unread().len() > self.options.max_record_bytes.saturating_add(1) {
-                return Err(self.too_long());
+                return Ok(Found::Flawed(self.too_long()));
             }
             if self.window.fetch()? {
                 continue;
             }
             let length = self.window.unread().len();
             if length == 0 || self.options.follow {
-                return Ok(None);
+                return Ok(Found::End);
             }
             if cutter.is_in_quotes() {
-                return Err(
-                    self.malformed("a field has no closing quote before the file's end".to_owned())
-                );
+                let finding = "a field has no closing quote before the file's end";
+                return Ok(Found::Flawed(self.malformed(finding.to_owned())));
             }
             let cut = Cut {
                 length,
@@ -263,9 +284,9 @@ impl FileSource {
             break (cut, false);
         };
         if cut.length > self.options.max_record_bytes {
-            return Err(self.too_long());
+            return Ok(Found::Flawed(self.too_long()));
         }
-        Ok(Some((cut, is_terminated)))
+        Ok(Found::Record(cut, is_terminated))
     }
 
     /// Moves the position behind a record.
@@ -284,9 +305,14 @@ impl FileSource {
         if self.options.follow && self.is_unterminated {
             return Ok(Taken::End);
         }
+        if let Some(passed) = self.passing.take() {
+            return self.pass_on(passed, records);
+        }
         loop {
-            let Some((cut, is_terminated)) = self.cut()? else {
-                return Ok(Taken::End);
+            let (cut, is_terminated) = match self.cut()? {
+                Found::Record(cut, is_terminated) => (cut, is_terminated),
+                Found::Flawed(flaw) => return self.pass_line(flaw, room_bytes, records),
+                Found::End => return Ok(Taken::End),
             };
             let Some(decoder) = &mut self.decoder else {
                 return Ok(Taken::End);
@@ -304,7 +330,8 @@ impl FileSource {
             let before = payloads.bytes.len();
             if let Err(finding) = decoder.decode(record, &mut payloads.bytes) {
                 payloads.bytes.truncate(before);
-                return Err(self.malformed(finding));
+                let flaw = self.malformed(finding);
+                return self.pass_whole((&cut, is_terminated), flaw, room_bytes, records);
             }
             let size_bytes = payloads.bytes.len() - before;
             if room_bytes.is_some_and(|room_bytes| size_bytes > room_bytes) {
@@ -344,6 +371,9 @@ impl FileSource {
 
     /// The position behind the last record.
     fn file_position(&self) -> FilePosition {
+        if let Some(passed) = &self.passing {
+            return passed.before.clone();
+        }
         FilePosition {
             format: self.options.format,
             incarnation: self.incarnation,
@@ -367,28 +397,24 @@ impl FileSource {
             false => self.packed_seen.filter(|_| self.is_at_end()),
         }
     }
+}
 
-    fn too_long(&self) -> SourceError {
-        SourceError::RecordTooLong {
-            path: self.options.path.clone(),
-            line: self.line,
-            limit_bytes: self.options.max_record_bytes,
-        }
-    }
-
-    fn malformed(&self, finding: String) -> SourceError {
-        SourceError::Malformed {
-            path: self.options.path.clone(),
-            line: self.line,
-            format: self.options.format.name(),
-            finding,
-        }
-    }
+/// What the unread bytes begin with.
+enum Found {
+    /// A record, and whether it has a line end.
+    Record(Cut, bool),
+    /// What is no record, and where it ends is not known.
+    Flawed(RecordFlaw),
+    /// Nothing, at the end of the file; of one that is followed, no whole record.
+    End,
 }
 
 /// What became of taking one record.
 enum Taken {
-    Record { size_bytes: usize },
+    /// It was taken, or passed over; so many bytes of it were.
+    Record {
+        size_bytes: usize,
+    },
     NoRoom,
     End,
 }

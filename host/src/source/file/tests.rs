@@ -10,7 +10,7 @@ use crate::types::pipeline::SourceConnector;
 
 /// How a test's content is laid into its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Packing {
+pub(super) enum Packing {
     Plain,
     Gzip,
     /// Several gzip members, cut anywhere.
@@ -19,7 +19,7 @@ enum Packing {
     ZipDeflated,
 }
 
-const PACKINGS: [Packing; 5] = [
+pub(super) const PACKINGS: [Packing; 5] = [
     Packing::Plain,
     Packing::Gzip,
     Packing::GzipMembers,
@@ -27,7 +27,7 @@ const PACKINGS: [Packing; 5] = [
     Packing::ZipDeflated,
 ];
 
-fn gzip(content: &[u8]) -> Vec<u8> {
+pub(super) fn gzip(content: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(content).unwrap();
     encoder.finish().unwrap()
@@ -48,7 +48,7 @@ fn zip_of(members: &[(&str, &[u8])], method: zip::CompressionMethod) -> Vec<u8> 
     writer.finish().unwrap().into_inner()
 }
 
-fn pack(content: &[u8], packing: Packing) -> Vec<u8> {
+pub(super) fn pack(content: &[u8], packing: Packing) -> Vec<u8> {
     match packing {
         Packing::Plain => content.to_vec(),
         Packing::Gzip => gzip(content),
@@ -67,13 +67,13 @@ fn pack(content: &[u8], packing: Packing) -> Vec<u8> {
 }
 
 /// A file in a folder of its own.
-struct TestFile {
+pub(super) struct TestFile {
     folder: tempfile::TempDir,
-    options: FileSourceOptions,
+    pub(super) options: FileSourceOptions,
 }
 
 impl TestFile {
-    fn new(format: RecordFormat, bytes: &[u8]) -> TestFile {
+    pub(super) fn new(format: RecordFormat, bytes: &[u8]) -> TestFile {
         let folder = tempfile::tempdir().unwrap();
         let options = FileSourceOptions {
             follow: false,
@@ -93,18 +93,18 @@ impl TestFile {
         std::fs::write(&self.options.path, bytes).unwrap();
     }
 
-    fn open(&self, position: Option<&[u8]>) -> Result<FileSource, SourceError> {
+    pub(super) fn open(&self, position: Option<&[u8]>) -> Result<FileSource, SourceError> {
         FileSource::open(&self.options, position, OnChange::Refuse)
     }
 
     /// The message of an error about this file, without the folder's own name.
-    fn message(&self, error: &SourceError) -> String {
+    pub(super) fn message(&self, error: &SourceError) -> String {
         let folder = format!("{}/", self.folder.path().display());
         error.to_string().replace(&folder, "")
     }
 }
 
-const NO_LIMIT: PollLimit = PollLimit {
+pub(super) const NO_LIMIT: PollLimit = PollLimit {
     rows: usize::MAX,
     bytes: usize::MAX,
 };
@@ -233,7 +233,7 @@ fn csv_rows_become_objects_in_the_order_of_the_header() {
 #[test]
 fn malformed_csv_is_an_error_with_its_line() {
     let csv = RecordFormat::Csv;
-    let after = "; correct the file, or read it as lines";
+    let after = "; correct the file, or read it as lines, or pass over such records with on_failure = \"dead_letter\"";
     let check = |content: &[u8], count: usize, line: usize, finding: &str| {
         let expected = format!("input:{line}: the record is not csv: {finding}{after}");
         check_error(csv, content, count, &expected);
@@ -258,8 +258,14 @@ fn malformed_csv_is_an_error_with_its_line() {
         "a field has no closing quote before the file's end",
     );
     check(b"a,b\n1,x\xff\n", 0, 2, "field 2: byte 2 is not UTF-8");
-    check(b"a,\xff\n", 0, 1, "byte 1 is not UTF-8");
-    check(b"a,b,a\n", 0, 1, "two columns have the name \"a\"");
+    let check_header = |content: &[u8], finding: &str| {
+        let expected = format!(
+            "input:1: in the header, the record is not csv: {finding}; correct the file, or read it as lines"
+        );
+        check_error(csv, content, 0, &expected);
+    };
+    check_header(b"a,\xff\n", "byte 1 is not UTF-8");
+    check_header(b"a,b,a\n", "two columns have the name \"a\"");
 }
 
 #[test]
@@ -271,7 +277,7 @@ fn json_lines_pass_as_they_stand() {
         "{\"b\": 1,  \"a\":[] }\r\n \t\n 7\n\"x\"",
         &[(1, "{\"b\": 1,  \"a\":[] }"), (3, " 7"), (4, "\"x\"")],
     );
-    let after = "; correct the file, or read it as lines";
+    let after = "; correct the file, or read it as lines, or pass over such records with on_failure = \"dead_letter\"";
     let check = |content: &[u8], count: usize, line: usize, finding: &str| {
         let expected = format!("input:{line}: the record is not jsonl: {finding}{after}");
         check_error(jsonl, content, count, &expected);
@@ -299,7 +305,8 @@ fn a_record_may_be_as_long_as_the_limit_and_no_longer() {
                 error.map(|error| file.message(&error)),
                 too_long_line.map(|line| format!(
                     "input:{line}: the record is longer than max_record_bytes = 4; raise it, or \
-                     look for a missing line end or closing quote"
+                     look for a missing line end or closing quote, or pass over such records with \
+                     on_failure = \"dead_letter\""
                 ))
             );
         }
@@ -315,7 +322,11 @@ fn memory_is_bounded_by_the_longest_record_accepted() {
     let (_, error) = read_on(&mut source, NO_LIMIT);
     assert!(matches!(
         error,
-        Some(SourceError::RecordTooLong { line: 1, .. })
+        Some(SourceError::Record {
+            line: 1,
+            flaw: RecordFlaw::TooLong { .. },
+            ..
+        })
     ));
     assert!(source.window.buffer_bytes() <= 4 * file.options.max_record_bytes);
 }

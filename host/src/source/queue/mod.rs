@@ -13,6 +13,7 @@ use std::error::Error;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use crate::source::undecodable::{RecordFlaw, UndecodableRecord};
 use crate::source::{
     OnChange, Opening, PartitionReading, PollLimit, PollOutcome, Source, SourceError,
     SourceProgress, SourceRecords, numbered,
@@ -22,7 +23,7 @@ use crate::types::column::Column;
 use crate::types::epoch::Checksum;
 use crate::types::ids::PartitionId;
 use crate::types::key::MESSAGE_KEY_BYTES_MAX;
-use crate::types::pipeline::{QueueSourceOptions, QueueStart};
+use crate::types::pipeline::{OnFailure, QueueSourceOptions, QueueStart};
 use crate::types::queue::{QueueBounds, QueueRows};
 
 pub(super) use position::POSITION_TAG;
@@ -85,6 +86,8 @@ pub enum QueueFailure {
 pub struct QueueSource {
     options: QueueSourceOptions,
     queues: Arc<dyn QueueReader>,
+    /// Whether rows that can't be messages are passed over.
+    passes_over: bool,
     position: QueuePosition,
     /// Where it ends, unless it is followed.
     end: Option<u64>,
@@ -133,6 +136,7 @@ impl QueueSource {
             total_bytes: bounds.written_bytes,
             options: options.clone(),
             queues: Arc::clone(queues),
+            passes_over: opening.on_failure != OnFailure::Fail,
             position,
             chunks: VecDeque::new(),
         })
@@ -159,19 +163,19 @@ impl QueueSource {
     }
 
     /// Hands out rows of the first chunk, as many as fit into what is left of the limit, and the first of a poll
-    /// whatever its size; how many those are.
+    /// whatever its size. A row whose key is too long for a message is passed over alone.
     ///
     /// # Errors
     ///
-    /// When the key of the next row is too long for a message.
+    /// When the next row has such a key and is not passed over.
     fn take_rows(
         &mut self,
         left: PollLimit,
         is_first: bool,
         records: &mut SourceRecords,
-    ) -> Result<usize, SourceError> {
+    ) -> Result<TakenRows, SourceError> {
         let Some(chunk) = self.chunks.front() else {
-            return Ok(0);
+            return Ok(TakenRows::default());
         };
         let rows = &chunk.rows;
         // A chunk begins at the position or was read before that moved on in it.
@@ -186,6 +190,22 @@ impl QueueSource {
             match (first..last).find(is_long) {
                 None => {}
                 Some(row) if row > first => last = row,
+                Some(row) if self.passes_over => {
+                    let record = self.undecodable(rows, row, records.payloads.len());
+                    let size_bytes = record.bytes.len();
+                    if !is_first && size_bytes > left.bytes {
+                        return Ok(TakenRows::default());
+                    }
+                    records.undecodable.push(record);
+                    let row_bytes =
+                        rows.size_bytes_of_first(row + 1) - rows.size_bytes_of_first(row);
+                    self.position.passed_bytes += row_bytes as u64;
+                    self.position.next += 1;
+                    return Ok(TakenRows {
+                        count: 1,
+                        size_bytes,
+                    });
+                }
                 Some(row) => {
                     return Err(SourceError::KeyTooLong {
                         partition: self.options.partition_name.clone(),
@@ -201,7 +221,7 @@ impl QueueSource {
             taken += 1;
         }
         if taken == first {
-            return Ok(0);
+            return Ok(TakenRows::default());
         }
         records.keys.extend_from(&rows.keys, first..taken);
         records.payloads.extend_from(&rows.payloads, first..taken);
@@ -219,7 +239,23 @@ impl QueueSource {
             passed_bytes: self.position.passed_bytes
                 + (rows.size_bytes_of_first(taken) - rows.size_bytes_of_first(first)) as u64,
         };
-        Ok(taken - first)
+        Ok(TakenRows {
+            count: taken - first,
+            size_bytes: bytes_of_first(rows, taken) - before,
+        })
+    }
+
+    /// The row that comes next, which can't be a message.
+    fn undecodable(&self, rows: &QueueRows, row: usize, place: usize) -> UndecodableRecord {
+        let payload = rows.payloads.get(row);
+        UndecodableRecord {
+            place,
+            of: self.options.partition_name.clone(),
+            position: self.position.next,
+            bytes: UndecodableRecord::first_bytes(payload).to_vec(),
+            size_bytes: payload.len() as u64,
+            flaw: RecordFlaw::key_too_long(rows.keys.get(row)),
+        }
     }
 }
 
@@ -229,14 +265,11 @@ impl Source for QueueSource {
         limit: PollLimit,
         records: &mut SourceRecords,
     ) -> Result<PollOutcome, SourceError> {
-        let size =
-            |records: &SourceRecords| records.payloads.bytes.len() + records.keys.bytes.len();
-        let (rows_before, bytes_before) = (records.payloads.len(), size(records));
+        let (mut taken, mut taken_bytes) = (0_usize, 0_usize);
         loop {
-            let taken = records.payloads.len() - rows_before;
             let left = PollLimit {
                 rows: limit.rows.saturating_sub(taken),
-                bytes: limit.bytes.saturating_sub(size(records) - bytes_before),
+                bytes: limit.bytes.saturating_sub(taken_bytes),
             };
             if taken > 0 && left.rows == 0 {
                 return Ok(PollOutcome::More);
@@ -247,8 +280,11 @@ impl Source for QueueSource {
                 false => Ok(None),
             });
             match step {
-                Ok(Some(0)) => return Ok(PollOutcome::More),
-                Ok(Some(_)) => {}
+                Ok(Some(TakenRows { count: 0, .. })) => return Ok(PollOutcome::More),
+                Ok(Some(rows)) => {
+                    taken += rows.count;
+                    taken_bytes += rows.size_bytes;
+                }
                 Ok(None) if self.end.is_some() => return Ok(PollOutcome::End),
                 Ok(None) if taken == 0 => return Ok(PollOutcome::Wait),
                 Ok(None) => return Ok(PollOutcome::More),
@@ -286,6 +322,14 @@ impl Source for QueueSource {
             total_bytes: (!self.options.follow).then_some(self.total_bytes),
         }
     }
+}
+
+/// Rows that were handed out or passed over.
+#[derive(Debug, Clone, Copy, Default)]
+struct TakenRows {
+    count: usize,
+    /// Of their keys and payloads, as far as they were handed out.
+    size_bytes: usize,
 }
 
 impl QueueChunk {

@@ -48,8 +48,11 @@ impl FakeQueue {
     fn append_key(&self, key_bytes: usize, payload: &str) {
         let mut state = self.state.lock().unwrap();
         let (_, rows) = state.chunks.last_mut().unwrap();
+        let before = rows.size_bytes();
         rows.push(&vec![b'k'; key_bytes], 5, payload.as_bytes());
+        let row_bytes = (rows.size_bytes() - before) as u64;
         state.bounds.end += 1;
+        state.bounds.written_bytes += row_bytes;
     }
 
     fn trim(&self, before: u64) {
@@ -332,4 +335,78 @@ fn a_row_whose_key_is_too_long_is_named_and_not_passed_over() {
     records.clear();
     go_on.unwrap().poll(limit, &mut records).unwrap();
     assert_eq!(records.payloads.get(0), b"b");
+}
+
+#[test]
+fn a_row_whose_key_is_too_long_may_be_passed_over() {
+    let queue = FakeQueue::new(3);
+    let long = |payload| queue.append_key(MESSAGE_KEY_BYTES_MAX + 1, payload);
+    queue.append(9, &["a"]);
+    long("first");
+    queue.append(1, &["b", "c"]);
+    long("second");
+    long("third");
+    queue.append_key(1, "d");
+    long("fourth");
+    let queues: Arc<dyn QueueReader> = Arc::<FakeQueue>::clone(&queue);
+    let open_at = |position: Option<&[u8]>| {
+        let opening = Opening {
+            queues: Some(&queues),
+            on_failure: OnFailure::DeadLetter,
+            ..Opening::at(position)
+        };
+        open(&connector(false, QueueStart::Start), opening).unwrap()
+    };
+    let expected = [
+        (0, "a", true),
+        (1, "first", false),
+        (2, "b", true),
+        (3, "c", true),
+        (4, "second", false),
+        (5, "third", false),
+        (6, "d", true),
+        (7, "fourth", false),
+    ];
+    for (rows, bytes) in [(10, 1 << 20), (1, 1), (2, 5), (3, 1 << 20)] {
+        let mut source = open_at(None);
+        let mut read = Vec::new();
+        loop {
+            let mut records = SourceRecords::default();
+            let polled = source
+                .poll(PollLimit { rows, bytes }, &mut records)
+                .unwrap();
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            let payloads = records.payloads.iter().map(text);
+            let mut taken: Vec<_> = (records.lines.iter().copied())
+                .zip(payloads)
+                .map(|(offset, payload)| (offset, payload, true))
+                .collect();
+            for (before, row) in records.undecodable.iter().enumerate() {
+                assert_eq!(
+                    (row.of.as_str(), row.flaw.class()),
+                    ("alerts[0]", "key_too_long")
+                );
+                assert_eq!(row.size_bytes, row.bytes.len() as u64);
+                let reason = row.flaw.to_string();
+                assert!(
+                    reason.starts_with("the row has a key of 32769 bytes"),
+                    "{reason}"
+                );
+                taken.insert(before + row.place, (row.position, text(&row.bytes), false));
+            }
+            assert!(taken.len() <= rows);
+            read.extend(taken);
+            if polled == PollOutcome::End {
+                break;
+            }
+            // From any position in between.
+            source = open_at(Some(&source.position()));
+        }
+        let read: Vec<_> = (read.iter())
+            .map(|(offset, payload, is_good)| (*offset, payload.as_str(), *is_good))
+            .collect();
+        assert_eq!(read, expected, "{rows} {bytes}");
+        let progress = source.progress();
+        assert_eq!(Some(progress.done_bytes), progress.total_bytes);
+    }
 }

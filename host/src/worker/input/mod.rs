@@ -24,6 +24,8 @@ pub enum InputItems {
     Messages(InputMessages),
     /// A watermark step: the watermarks of the inputs are these from here on.
     Step(InputWatermarks),
+    /// Nothing that goes on, but records that could not be decoded and are behind the position now.
+    PassedOver,
     /// Nothing for now.
     Nothing,
 }

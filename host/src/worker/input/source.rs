@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::engine::epoch::BatchRoom;
 use crate::engine::stream::InputMessages;
+use crate::source::undecodable::UndecodableRecord;
 use crate::source::{PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords};
 use crate::types::epoch::SourceMark;
 use crate::types::timestamp_runs::TimestampRuns;
@@ -37,7 +38,8 @@ impl SourceInput {
         }
     }
 
-    /// The next records, `elapsed` since the process began; none at the source's end, or while it has none for now.
+    /// The next records, `elapsed` since the process began; none at the source's end, or while it has none for now, or
+    /// where all that it has can't be decoded: see [`SourceInput::take_undecodable`].
     ///
     /// # Errors
     ///
@@ -54,7 +56,7 @@ impl SourceInput {
         self.records.clear();
         self.waits = false;
         self.source.tell_time(elapsed);
-        while !self.ended && !self.waits && self.records.payloads.is_empty() {
+        while !self.ended && !self.waits && self.has_none() {
             match self.source.poll(limit, &mut self.records)? {
                 PollOutcome::More => {}
                 PollOutcome::Wait => self.waits = true,
@@ -74,6 +76,24 @@ impl SourceInput {
             event_times,
             payloads,
         })
+    }
+
+    /// Whether the last polls gave neither records nor any that are passed over.
+    fn has_none(&self) -> bool {
+        self.records.payloads.is_empty() && self.records.undecodable.is_empty()
+    }
+
+    /// Those among the last records that could not be decoded.
+    pub fn take_undecodable(&mut self) -> Vec<UndecodableRecord> {
+        std::mem::take(&mut self.records.undecodable)
+    }
+
+    /// Where a record is that was read last, by its line or offset.
+    pub fn locate_record(&self, position: u64) -> ItemLocation {
+        ItemLocation::Records {
+            source: self.name.clone(),
+            records: self.source.locate(&(position..=position)),
+        }
     }
 
     /// What is to be committed with the position, for an epoch.

@@ -131,7 +131,7 @@ impl Lanes {
         match input.next(room, &self.storage, &self.board).unwrap() {
             InputItems::Messages(messages) => text_of(&messages),
             InputItems::Step(watermarks) => format!("{:?}", watermarks.of_inputs()),
-            InputItems::Nothing => String::new(),
+            InputItems::PassedOver | InputItems::Nothing => String::new(),
         }
     }
 

@@ -25,20 +25,26 @@ use super::{Job, JobInput};
 
 impl Job {
     /// What comes next in the job's one sequence of input.
-    pub(super) fn next_items(&mut self, room: BatchRoom) -> Result<InputItems, JobError> {
+    pub(super) fn next_items(
+        &mut self,
+        epoch: &mut OpenEpoch,
+        room: BatchRoom,
+    ) -> Result<InputItems, JobError> {
         match &mut self.input {
             // What comes behind the end that readers were told of is the next run's.
             JobInput::Source(_) if self.time.is_at_end() => Ok(InputItems::Nothing),
             JobInput::Source(source) => {
                 let room = room.at_most_rows(self.time.records_left());
                 let records = source.next(room, self.clock.elapsed());
+                let (is_ended, undecodable) = (source.is_ended(), source.take_undecodable());
                 self.source_error = None;
+                let passed_any = !undecodable.is_empty();
+                self.pass_over(epoch, undecodable);
                 Ok(match records {
-                    Ok(records) if records.is_empty() && source.is_ended() => {
-                        InputItems::Step(InputWatermarks::at_end(1))
-                    }
-                    Ok(records) if records.is_empty() => InputItems::Nothing,
-                    Ok(records) => InputItems::Messages(records),
+                    Ok(records) if !records.is_empty() => InputItems::Messages(records),
+                    Ok(_) if is_ended => InputItems::Step(InputWatermarks::at_end(1)),
+                    Ok(_) if passed_any => InputItems::PassedOver,
+                    Ok(_) => InputItems::Nothing,
                     Err(error) => {
                         self.source_error = Some(error);
                         InputItems::Nothing

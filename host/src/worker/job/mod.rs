@@ -12,6 +12,7 @@ mod commit;
 mod files;
 mod items;
 mod rest;
+mod undecodable;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::storage::{CommitTicket, Storage, rows};
 use crate::types::epoch::{EpochTime, LaneChunk};
 use crate::types::ids::EpochId;
 use crate::types::lease::Lease;
-use crate::types::pipeline::EpochLimits;
+use crate::types::pipeline::{EpochLimits, OnFailure};
 use crate::worker::announced::JobContext;
 use crate::worker::attempts::Attempts;
 use crate::worker::board::LaneBoard;
@@ -69,6 +70,8 @@ pub struct Job {
     sink_rows: u64,
     /// Items that the open epoch moves past though nothing could be made of them.
     passed: PassedItems,
+    /// What becomes of records that the source can't decode.
+    on_undecodable: OnFailure,
     /// When the source's partition may be read, where it has to wait for others.
     turn: Option<SourceTurn>,
     /// How a source's partition keeps pace with the others.
@@ -132,6 +135,7 @@ impl Job {
         let alignment = record.as_ref().map_or(0, |record| record.alignment);
         let time = JobTime::open(&plan, record.map(|record| record.time));
         let (mut turn, mut pace) = (None, None);
+        let mut on_undecodable = OnFailure::Fail;
         let input = match plan.input {
             InputPlan::Source(source) => {
                 let partition = plan.lease.partition;
@@ -149,6 +153,7 @@ impl Job {
                 ));
                 let position = rows::read_source_position(&*context.storage, partition)?;
                 turn = source.turn;
+                on_undecodable = source.on_failure;
                 JobInput::Source(SourceInput::new(source.described, source.source, position))
             }
             InputPlan::Lanes(lanes) => JobInput::Lanes(LanesInput::open(
@@ -209,6 +214,7 @@ impl Job {
             clock: context.clock,
             sink_rows: 0,
             passed: PassedItems::default(),
+            on_undecodable,
             turn,
             pace,
             system_timer_in: None,
@@ -353,13 +359,14 @@ impl Job {
             if epoch.has_content() && self.waits_for_others() {
                 return Ok(());
             }
-            let items = self.next_items(room)?;
+            let items = self.next_items(epoch, room)?;
             if epoch.items() == 0 && !matches!(items, InputItems::Nothing) {
                 tracing::debug!(epoch = %epoch.id(), "epoch opened");
             }
             match items {
                 InputItems::Messages(messages) => self.run_batch(epoch, messages)?,
                 InputItems::Step(watermarks) => self.take_step(epoch, &watermarks),
+                InputItems::PassedOver => {}
                 InputItems::Nothing => return Ok(()),
             }
             // Readers are not to wait for the rest of this epoch.
