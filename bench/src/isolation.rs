@@ -62,7 +62,7 @@ fn measure(arguments: &IsolationArguments, kind: &str, bad: u64) -> Result<Durat
     }
     fs::create_dir_all(&folder)
         .with_context(|| format!("failed to create {}", folder.display()))?;
-    let is_bad = |number: u64| bad > 0 && number % (arguments.records / bad) == 0;
+    let is_bad = |number: u64| bad > 0 && number.is_multiple_of(arguments.records / bad);
     let input = folder.join("lines.txt");
     let mut lines = BufWriter::new(fs::File::create(&input)?);
     for number in 1..=arguments.records {

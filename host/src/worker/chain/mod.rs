@@ -48,6 +48,16 @@ pub struct ChainNodes {
     pub maps: Vec<NodePlan>,
 }
 
+/// Whose chain it is.
+pub struct ChainPartition<'a> {
+    /// The job's partition.
+    pub partition: PartitionId,
+    /// How often its items are tried.
+    pub attempts: Attempts,
+    /// Where its states and timers are.
+    pub storage: &'a dyn Storage,
+}
+
 /// The transform of a job, if it has one, and its maps.
 pub struct Chain {
     transform: Option<KeyedNode>,
@@ -138,9 +148,13 @@ impl Chain {
         limits: EpochLimits,
         state_cache_bytes: usize,
         stands_at: &EpochTime,
-        attempts: Attempts,
-        (partition, storage): (PartitionId, &dyn Storage),
+        of: ChainPartition<'_>,
     ) -> Result<Chain, TimersError> {
+        let ChainPartition {
+            partition,
+            attempts,
+            storage,
+        } = of;
         let ChainNodes { transform, maps } = nodes;
         let keyed = |plan: NodePlan| {
             let declared = plan.computation.description();

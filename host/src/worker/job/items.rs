@@ -371,7 +371,7 @@ pub(super) fn chain_failed(
             computation,
             partition,
             epoch,
-            location: locate(&(item..item + 1)),
+            location: Box::new(locate(&(item..item + 1))),
             size_bytes,
         },
         ChainError::TooMuch {
@@ -390,14 +390,14 @@ pub(super) fn chain_failed(
             computation,
             partition,
             epoch,
-            location: locate(&(0..1)),
+            location: Box::new(locate(&(0..1))),
             attempts,
         },
         ChainError::Guest(failure) => JobError::Guest {
             computation: failure.computation,
             partition,
             epoch,
-            location: locate(&failure.items),
+            location: Box::new(locate(&failure.items)),
             source: Box::new(failure.error),
         },
     }

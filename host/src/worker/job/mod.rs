@@ -30,7 +30,7 @@ use crate::types::pipeline::{EpochLimits, OnFailure};
 use crate::worker::announced::JobContext;
 use crate::worker::attempts::Attempts;
 use crate::worker::board::LaneBoard;
-use crate::worker::chain::{Chain, ChainNodes};
+use crate::worker::chain::{Chain, ChainNodes, ChainPartition};
 use crate::worker::error::JobError;
 use crate::worker::input::InputItems;
 use crate::worker::input::lane::LaneCoverage;
@@ -192,8 +192,11 @@ impl Job {
             plan.limits,
             plan.memory.state_cache_bytes,
             time.now(),
-            attempts,
-            (plan.lease.partition, &*context.storage),
+            ChainPartition {
+                partition: plan.lease.partition,
+                attempts,
+                storage: &*context.storage,
+            },
         )?;
         Ok(Job {
             identity: EpochIdentity {
