@@ -27,6 +27,8 @@ pub struct RecordedSettings {
     pub states: Vec<String>,
     /// When instances are made. A failure is a verdict on a fresh one whatever it says.
     pub instance: InstancePolicy,
+    /// Whether an output may have several parents.
+    pub relaxed_batching: bool,
 }
 
 /// What a component may see of the outside.
@@ -86,6 +88,7 @@ impl RecordedSettings {
             grants,
             limits,
             instance,
+            relaxed_batching,
         } = settings;
         let CallLimits {
             fuel,
@@ -127,6 +130,7 @@ impl RecordedSettings {
             },
             states: Vec::new(),
             instance: *instance,
+            relaxed_batching: *relaxed_batching,
         }
     }
 
@@ -146,6 +150,7 @@ impl RecordedSettings {
             limits,
             states: _,
             instance,
+            relaxed_batching,
         } = self;
         let directories = grants
             .directories
@@ -175,6 +180,7 @@ impl RecordedSettings {
                 log_lines: limits.log_lines,
             },
             instance,
+            relaxed_batching,
         }
     }
 
@@ -216,6 +222,7 @@ mod tests {
                 ..CallLimits::default()
             },
             instance: InstancePolicy::Reuse,
+            relaxed_batching: true,
         };
         let json = RecordedSettings::of(&settings).to_json();
         let back = RecordedSettings::from_json(&json).unwrap();

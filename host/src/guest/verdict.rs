@@ -192,6 +192,7 @@ mod tests {
             grants: Grants::default(),
             limits: CallLimits::default(),
             instance: InstancePolicy::Fresh,
+            relaxed_batching: false,
         }
     }
 
