@@ -209,8 +209,8 @@ fn wait_for_end(
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut ticks = tokio::time::interval(DRAW_PERIOD);
-        let mut control = ControlSocket::open(data, storage, logs);
         let handle = worker.handle();
+        let mut control = ControlSocket::open(data, storage, handle.clone(), logs);
         let (sender, mut ended) = tokio::sync::oneshot::channel();
         let storage = Arc::clone(storage);
         let thread = std::thread::Builder::new()
@@ -234,7 +234,7 @@ fn wait_for_end(
         };
         if control.busy() > 0 {
             logs.print_line(
-                "a backup is being written; the run ends when it is there, signal to end at once",
+                "another command is being answered, or its backup written; the run ends then, signal to end at once",
             );
             tokio::select! {
                 () = control.finish() => {}

@@ -127,6 +127,18 @@ pub fn discard_selected(
 }
 
 impl LettersAsked {
+    /// Both together.
+    #[must_use]
+    pub fn and(mut self, other: LettersAsked) -> LettersAsked {
+        self.letters += other.letters;
+        self.already += other.already;
+        self.running += other.running;
+        self.done += other.done;
+        self.unknown.extend(other.unknown);
+        self.unreadable.extend(other.unreadable);
+        self
+    }
+
     fn of(selected: &SelectedLetters) -> LettersAsked {
         LettersAsked {
             letters: selected.there.len(),

@@ -132,7 +132,7 @@ impl Iterator for LetterWalk<'_> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::storage::leases;
     use crate::storage::memory::MemoryStorage;
@@ -141,11 +141,7 @@ pub(super) mod tests {
     use crate::types::dead_letter::{FailedComputation, LetterFailure, LetterItem, LetterOrigin};
     use crate::types::epoch::EpochCommit;
 
-    pub(in crate::controller) fn letter(
-        computation: &str,
-        key: &[u8],
-        written: Timestamp,
-    ) -> DeadLetter {
+    pub(crate) fn letter(computation: &str, key: &[u8], written: Timestamp) -> DeadLetter {
         DeadLetter {
             pipeline: "flights".to_owned(),
             deployment: 1,
@@ -173,7 +169,7 @@ pub(super) mod tests {
         }
     }
 
-    pub(in crate::controller) fn source_letter(source: &str, written: Timestamp) -> DeadLetter {
+    pub(crate) fn source_letter(source: &str, written: Timestamp) -> DeadLetter {
         DeadLetter {
             origin: LetterOrigin::Source {
                 name: source.to_owned(),
@@ -189,7 +185,7 @@ pub(super) mod tests {
     }
 
     /// Commits an epoch of the partition with these letters, and returns their ids.
-    pub(in crate::controller) fn write_letters(
+    pub(crate) fn write_letters(
         storage: &dyn Storage,
         partition: u64,
         letters: Vec<DeadLetter>,
