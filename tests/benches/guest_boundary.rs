@@ -77,6 +77,7 @@ fn computation(options: &GuestOptions, instance: InstancePolicy) -> Computation 
         grants: Grants::default(),
         limits: CallLimits::default(),
         instance,
+        relaxed_batching: false,
     };
     Computation::new(&runtime, &component, settings).expect("the guest links")
 }

@@ -216,6 +216,7 @@ impl Jobs {
             grants: Grants::default(),
             limits: CallLimits::default(),
             instance: InstancePolicy::Fresh,
+            relaxed_batching: false,
         };
         let computation = Computation::new(runtime, component, settings);
         let file = self.storage.open_sink_file(Path::new(SINK));

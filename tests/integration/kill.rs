@@ -133,17 +133,17 @@ fn a1_at_least_once_consistent_is_no_weaker_than_exactly_once() {
 
 /// What the kills hit.
 #[derive(Debug, Default)]
-struct Rounds {
+pub(crate) struct Rounds {
     seed: u64,
     meant_for_start: usize,
     /// Kills before any job had opened an epoch.
     starts_hit: usize,
     /// Kills between the opening of an epoch and its commit.
-    running_epochs_hit: usize,
+    pub(crate) running_epochs_hit: usize,
 }
 
 /// Starts and kills `host` on one data directory, then lets it run to the end.
-fn kill_rounds(host: &Path, folder: &TestHost, count: usize) -> Rounds {
+pub(crate) fn kill_rounds(host: &Path, folder: &TestHost, count: usize) -> Rounds {
     let mut rounds = Rounds {
         seed: seed(),
         ..Rounds::default()

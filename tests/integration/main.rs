@@ -3,6 +3,8 @@
 
 // Departures and their alerts between two queues.
 mod alerts;
+// Outputs that follow from several messages.
+mod batching;
 // All findings of a pipeline at once, before anything runs.
 mod check;
 // What `cargo xtask components` leaves behind.

@@ -50,6 +50,7 @@ impl Guests {
             grants: Grants::default(),
             limits: CallLimits::default(),
             instance: InstancePolicy::Reuse,
+            relaxed_batching: false,
         };
         Computation::new(&self.runtime, component, settings)
     }

@@ -201,6 +201,7 @@ fn options(graph: &Graph, computation: &Computation) -> ComputationOptions {
         grants: Grants::default(),
         limits: CallLimits::default(),
         instance: InstancePolicy::Reuse,
+        relaxed_batching: false,
         failure: FailurePolicy::default(),
         line: 1,
         lines: ComputationLines {

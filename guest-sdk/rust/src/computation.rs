@@ -105,14 +105,16 @@ pub trait Transform: Sized {
     }
 }
 
-/// Every [`Map`] and every [`Transform`], behind the contract. `K` only tells the two apart, and
+/// Every [`Map`], [`Transform`] and [`BatchMap`](crate::BatchMap), behind the contract. `K` only tells them apart, and
 /// the compiler finds it by itself.
 ///
 /// ```compile_fail,E0277
 /// struct Neither;
 /// tidelock_guest::export!(Neither);
 /// ```
-#[diagnostic::on_unimplemented(message = "`{Self}` implements neither `Map` nor `Transform`")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` implements neither `Map` nor `Transform` nor `BatchMap`"
+)]
 pub trait Computation<K> {
     /// What the component says of itself.
     #[doc(hidden)]
@@ -132,6 +134,11 @@ pub enum OfMap {}
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum OfTransform {}
+
+/// Tells maps of whole batches from both.
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum OfBatchMap {}
 
 impl<C: Map> Computation<OfMap> for C {
     fn describe() -> Description {
@@ -229,7 +236,7 @@ impl<C: Transform> Computation<OfTransform> for C {
     }
 }
 
-fn names(names: &[&str]) -> Vec<String> {
+pub(crate) fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
@@ -243,7 +250,7 @@ fn declaration((name, domain): &(&str, TimeDomain)) -> TimerDeclaration {
     }
 }
 
-fn message_item<'a>(
+pub(crate) fn message_item<'a>(
     keys: &'a Column,
     messages: &Messages,
     index: usize,
@@ -258,7 +265,7 @@ fn message_item<'a>(
     }
 }
 
-fn message<'a, I: Streams>(
+pub(crate) fn message<'a, I: Streams>(
     messages: &'a Messages,
     index: usize,
     item: Item<'a>,
@@ -281,7 +288,7 @@ fn message<'a, I: Streams>(
 }
 
 /// Visits belong to a later version of the contract; passing them over would lose work.
-fn refuse_visits(batch: &Batch) -> Result<(), Failure> {
+pub(crate) fn refuse_visits(batch: &Batch) -> Result<(), Failure> {
     match batch.visits.is_empty() {
         true => Ok(()),
         false => Err(whole_batch(Error::new(
@@ -292,14 +299,14 @@ fn refuse_visits(batch: &Batch) -> Result<(), Failure> {
 
 /// A failure that no item is to blame for.
 #[expect(clippy::needless_pass_by_value, reason = "the end of the error's way")]
-fn whole_batch(error: Error) -> Failure {
+pub(crate) fn whole_batch(error: Error) -> Failure {
     Failure {
         item: None,
         reason: error.to_string(),
     }
 }
 
-fn at_item(item: Item<'_>, error: &Error) -> Failure {
+pub(crate) fn at_item(item: Item<'_>, error: &Error) -> Failure {
     Failure {
         item: Some(item.index),
         reason: error.to_string(),

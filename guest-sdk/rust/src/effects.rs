@@ -31,6 +31,17 @@ pub enum Level {
     Error,
 }
 
+impl From<Level> for bindings::Level {
+    fn from(level: Level) -> bindings::Level {
+        match level {
+            Level::Debug => bindings::Level::Debug,
+            Level::Info => bindings::Level::Info,
+            Level::Warn => bindings::Level::Warn,
+            Level::Error => bindings::Level::Error,
+        }
+    }
+}
+
 /// What is to be done because of the item at hand. `O` is the enum of the computation's output
 /// streams, `T` that of its timer streams.
 ///
@@ -148,12 +159,7 @@ impl<'a, O, T> Effects<'a, O, T> {
     pub fn log(&mut self, level: Level, text: impl Into<String>) {
         self.logs.push(bindings::LogLine {
             item: Some(self.item.index),
-            level: match level {
-                Level::Debug => bindings::Level::Debug,
-                Level::Info => bindings::Level::Info,
-                Level::Warn => bindings::Level::Warn,
-                Level::Error => bindings::Level::Error,
-            },
+            level: level.into(),
             text: text.into(),
         });
     }
@@ -442,7 +448,7 @@ fn net_timers(mut words: Vec<TimerWord>) -> (bindings::Timers, bindings::Timers)
     (set, cancel)
 }
 
-fn no_timers() -> bindings::Timers {
+pub(crate) fn no_timers() -> bindings::Timers {
     bindings::Timers {
         streams: Vec::new(),
         keys: Vec::new(),

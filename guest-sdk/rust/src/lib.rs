@@ -162,6 +162,8 @@
 //! # }
 //! ```
 //!
+//! A map that makes one message of several is a [`BatchMap`], which the pipeline has to allow.
+//!
 //! What is gathered for stretches of time needs no timers of its own: [`window`] has tumbling, sliding and
 //! session windows.
 //!
@@ -196,6 +198,7 @@
 // The derives name this crate by its name, also in its own tests.
 extern crate self as tidelock_guest;
 
+mod batch_map;
 #[allow(
     missing_docs,
     missing_debug_implementations,
@@ -223,6 +226,7 @@ mod timer;
 mod timestamp;
 pub mod window;
 
+pub use crate::batch_map::{BatchEffects, BatchEmission, BatchMap};
 pub use crate::codec::{Bytes, Codec, Json, Postcard};
 pub use crate::computation::{Computation, Map, Transform};
 pub use crate::effects::{Effects, Emission, Level, TimerEffect};
@@ -265,7 +269,7 @@ pub mod __private {
     }
 }
 
-/// Makes a [`Map`] or a [`Transform`] the computation of this component: `export!(MyComputation);`.
+/// Makes a [`Map`], a [`Transform`] or a [`BatchMap`] the computation of this component: `export!(MyComputation);`.
 ///
 /// A component has one computation. In a native build it exports nothing and only checks that the
 /// type is a computation.

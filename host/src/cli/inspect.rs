@@ -132,6 +132,7 @@ fn describe(
         grants: constant_grants(),
         limits: CallLimits::default(),
         instance: InstancePolicy::Fresh,
+        relaxed_batching: false,
     };
     Computation::new(runtime, component, settings)
         .map(|computation| computation.description().clone())

@@ -186,6 +186,7 @@ impl Tables<'_> {
             ("reuse", InstancePolicy::Reuse),
         ];
         let instance = fields.choice("instance", &instances, &[]);
+        let relaxed_batching = self.relaxed_batching(&mut fields, kind);
         let failure = failure_policy(&mut fields);
         // What it may say today is what happens anyway.
         let modes = [("exactly_once", ()), ("at_least_once_consistent", ())];
@@ -208,10 +209,33 @@ impl Tables<'_> {
             grants,
             limits,
             instance: instance.map_or_else(InstancePolicy::default, |instance| instance.value),
+            relaxed_batching,
             failure,
             line,
             lines,
         })
+    }
+
+    /// Whether outputs may have several parents.
+    fn relaxed_batching(&self, fields: &mut Fields<'_>, kind: Option<ComputationKind>) -> bool {
+        let Some(allowed) = fields.switch("allow_batching_with_relaxed_guarantees") else {
+            return false;
+        };
+        let what = &fields.what;
+        match (allowed.value, kind) {
+            (true, Some(ComputationKind::Transform)) => self.report.error(
+                allowed.line,
+                format!("{what} is a transform, and only a map may have outputs of several parents"),
+                "gather messages in the transform's state, which takes no guarantee back, or remove the field",
+            ),
+            (true, _) => self.report.warning(
+                allowed.line,
+                format!("{what} may batch with relaxed guarantees: its outputs depend on how input is cut into batches"),
+                "remove the field where results must not; a transform gathers messages in its state",
+            ),
+            (false, _) => {}
+        }
+        allowed.value
     }
 
     /// The streams that a computation or sink reads: at least one.

@@ -89,6 +89,7 @@ pub fn admit(pipeline: &Pipeline, runtime: &Arc<GuestRuntime>) -> Result<Admissi
             grants: options.grants.clone(),
             limits: options.limits,
             instance: options.instance,
+            relaxed_batching: options.relaxed_batching,
         };
         match Computation::new(runtime, component, settings.clone()) {
             Ok(mut computation) => {

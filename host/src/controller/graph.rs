@@ -146,6 +146,7 @@ pub(super) mod tests {
             grants: Grants::default(),
             limits: CallLimits::default(),
             instance: InstancePolicy::Fresh,
+            relaxed_batching: false,
             failure: FailurePolicy::default(),
             line: 1,
             lines: ComputationLines {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::engine::stream::{CallItems, InputMessages, StreamMessages, merge_by_root};
+use crate::engine::stream::{CallItems, InputMessages, Origins, StreamMessages, merge_by_root};
 use crate::types::batch::Batch;
 use crate::types::column::Column;
 use crate::types::key::BuildKeyHasher;
@@ -26,6 +26,7 @@ pub fn transform_batch(input: InputMessages, roots: Vec<u32>) -> (Batch, CallIte
     let items = CallItems {
         roots,
         event_times: input.event_times.clone(),
+        origins: Origins::default(),
     };
     let mut batch = Batch {
         keys,
@@ -40,11 +41,12 @@ pub fn transform_batch(input: InputMessages, roots: Vec<u32>) -> (Batch, CallIte
 
 /// The batches of a map that reads the streams `inputs`, in order, each within the limits.
 /// `inputs[i]` is the place in `streams` of the component's input `i`, or `None` where nothing in
-/// this chain feeds it.
+/// this chain feeds it. With `origins` it is kept which items of the job's input each item of a call goes back to.
 pub fn map_batches(
     streams: &[StreamMessages],
     inputs: &[Option<usize>],
     limits: &EpochLimits,
+    origins: bool,
 ) -> Vec<(Batch, CallItems)> {
     let mut calls: Vec<(Batch, CallItems)> = Vec::new();
     let mut size_bytes = 0;
@@ -68,6 +70,15 @@ pub fn map_batches(
         push_map_message(batch, input as u16, messages, index);
         items.roots.push(messages.roots[index]);
         items.event_times.push(messages.event_times[index]);
+        if origins {
+            match messages.origins.is_empty() {
+                true => items.origins.push([messages.roots[index]]),
+                false => {
+                    let of_message = messages.origins.get(index).iter().copied();
+                    items.origins.push(of_message);
+                }
+            }
+        }
     });
     calls
 }
@@ -115,7 +126,7 @@ mod tests {
             streams[0].push(root, b"", 0, b"four");
         }
         let lengths = |limits: EpochLimits| -> Vec<usize> {
-            let calls = map_batches(&streams, &[Some(0)], &limits);
+            let calls = map_batches(&streams, &[Some(0)], &limits, false);
             calls.iter().map(|(batch, _)| batch.item_count()).collect()
         };
         let by_rows = EpochLimits {
@@ -136,8 +147,12 @@ mod tests {
         let mut streams = vec![StreamMessages::default(); 2];
         streams[0].push(1, b"", 0, b"x1");
         streams[1].push(0, b"", 0, b"y0");
-        let calls = map_batches(&streams, &[Some(0), Some(1)], &EpochLimits::default());
+        streams[0].origins.push([0, 1]);
+        let inputs = [Some(0), Some(1)];
+        let calls = map_batches(&streams, &inputs, &EpochLimits::default(), true);
         let (batch, items) = &calls[0];
+        assert_eq!(items.origins.get(0), [0], "a stream without has its roots");
+        assert_eq!(items.origins.get(1), [0, 1]);
         assert_eq!(batch.messages.streams, [1, 0]);
         assert_eq!(items.roots, [0, 1]);
     }

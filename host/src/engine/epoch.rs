@@ -14,7 +14,7 @@ use crate::types::epoch::{
     Checksum, ChunkMessages, EpochCommit, EpochRecord, EpochTime, FrontierAdvance, LaneChunk,
     LaneTrim, SinkAppend, SinkProgress, SourceMark, StateChanges,
 };
-use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId};
+use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, PublicId, SinkFileId};
 use crate::types::pipeline::EpochLimits;
 use crate::types::queue::QueueAppend;
 use crate::types::timer::TimerChanges;
@@ -69,6 +69,8 @@ pub struct MessageName {
     pub key_hash: u64,
     /// Its alignment timestamp.
     pub alignment: Timestamp,
+    /// What it is known by outside, where that is not its place.
+    pub public_id: Option<PublicId>,
 }
 
 /// What a sealed epoch holds beside its messages.
@@ -249,6 +251,7 @@ impl OpenEpoch {
             index,
             key_hash,
             alignment,
+            public_id,
         } = name;
         self.output_bytes += messages.size_bytes(at);
         let (_, chunk) = &mut self.chunks[lane];
@@ -258,6 +261,7 @@ impl OpenEpoch {
         chunk.event_times.push(messages.event_times[at]);
         chunk.alignments.push(alignment);
         chunk.payloads.push(messages.payloads.get(at));
+        chunk.public_ids.extend(public_id);
     }
 
     /// Seals the epoch: from here on only storage changes its fate.
@@ -527,6 +531,7 @@ mod tests {
                 index: epoch.next_index(),
                 key_hash: 0,
                 alignment: epoch.align([200, 150][at]),
+                public_id: None,
             };
             epoch.send(1, name, &messages, at);
         }

@@ -14,6 +14,7 @@
 //! - [`hot_keys`]: which keys a partition's input mostly consists of.
 //! - [`merge`]: the order in which messages of several lanes are taken.
 //! - [`lane`]: a reader's frontier in a lane; what a chunk still holds for it; what may be trimmed.
+//! - [`public_ids`]: the ids of messages that go back to several items.
 //! - [`state`]: the states that a job has loaded, and which of them its epoch changed.
 //! - [`stream`]: messages between the computations of a chain, and their merging in item order.
 //! - [`timer_log`]: what epochs on their way do to timers.
@@ -27,6 +28,7 @@ pub mod generator;
 pub mod hot_keys;
 pub mod lane;
 pub mod merge;
+pub mod public_ids;
 pub mod state;
 pub mod stream;
 pub mod timer_log;

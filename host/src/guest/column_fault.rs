@@ -58,6 +58,20 @@ pub enum ColumnFault {
         /// What it points to.
         what: &'static str,
     },
+    /// The parents of an output are not in order.
+    #[error(
+        "row {row} of column outputs.parents is {found} behind {before}; the parents of output {output} have to rise, so that none is there twice"
+    )]
+    ParentsNotRising {
+        /// The output.
+        output: usize,
+        /// The row of the parent that does not rise.
+        row: usize,
+        /// That parent.
+        found: u32,
+        /// The one before it.
+        before: u32,
+    },
     /// A message's key is too long to be kept.
     #[error(
         "row {row} of column {column} is a key of {found} bytes, allowed are {MESSAGE_KEY_BYTES_MAX}; use a hash of it as the key"

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use crate::guest::bindings::exports::tidelock::computation::computation as contract;
 use crate::guest::column_fault::{ColumnFault, ColumnName};
+use crate::guest::computation::ComputationSettings;
 use crate::guest::effect_limits;
 use crate::types::batch::{
     Batch, ComputationKind, Description, Effects, LogLevel, LogLine, OutputColumns, StateColumn,
@@ -16,7 +17,6 @@ use crate::types::batch::{
 };
 use crate::types::column::Column;
 use crate::types::key::MESSAGE_KEY_BYTES_MAX;
-use crate::types::pipeline::CallLimits;
 
 /// A batch's state columns as the guest gets them; they must outlive the batch that lends them.
 pub(super) fn lend_states(batch: &Batch) -> Vec<contract::StateColumnParam<'_>> {
@@ -96,10 +96,10 @@ pub(super) fn take_effects(
     effects: contract::Effects,
     batch: &Batch,
     description: &Description,
-    limits: &CallLimits,
+    settings: &ComputationSettings,
 ) -> Result<Effects, ColumnFault> {
     let outputs = take_outputs(effects.outputs);
-    check_outputs(&outputs, batch, description)?;
+    check_outputs(&outputs, batch, description, settings.relaxed_batching)?;
 
     let states: Vec<StateColumn> = effects.states.into_iter().map(take_state).collect();
     check_states(&states, batch, description)?;
@@ -110,7 +110,7 @@ pub(super) fn take_effects(
 
     check_log_items(&effects.logs, batch)?;
     let mut logs = effects.logs.into_iter().map(take_log_line).collect();
-    effect_limits::bound_logs(&mut logs, limits);
+    effect_limits::bound_logs(&mut logs, &settings.limits);
     Ok(Effects {
         outputs,
         states,
@@ -124,17 +124,22 @@ fn check_outputs(
     outputs: &OutputColumns,
     batch: &Batch,
     description: &Description,
+    may_have_several_parents: bool,
 ) -> Result<(), ColumnFault> {
     let name = |field| ColumnName::new("outputs", field);
     let count = outputs.streams.len();
-    if !outputs.parent_ends.is_empty() {
+    if outputs.parent_ends.is_empty() {
+        check_length(name("parents"), outputs.parents.len(), count)?;
+    } else if may_have_several_parents {
+        check_parents(outputs)?;
+    } else {
         return Err(ColumnFault::NotEmpty {
             column: name("parent-ends"),
             found: outputs.parent_ends.len(),
-            why: "each output has exactly one parent",
+            why: "each output of a computation has exactly one parent, unless its \
+                  allow_batching_with_relaxed_guarantees is true in the pipeline file",
         });
     }
-    check_length(name("parents"), outputs.parents.len(), count)?;
     check_length(name("keys"), outputs.keys.len(), count)?;
     check_length(name("payloads"), outputs.payloads.len(), count)?;
     if !outputs.event_times.is_empty() {
@@ -155,6 +160,38 @@ fn check_outputs(
         batch.item_count(),
         "items in the batch",
     )
+}
+
+/// Each output has a run of parents: at least one, rising, so that the last one is the one that the output belongs
+/// to in the order, and none is there twice.
+fn check_parents(outputs: &OutputColumns) -> Result<(), ColumnFault> {
+    let name = |field| ColumnName::new("outputs", field);
+    let (parents, ends) = (&outputs.parents, &outputs.parent_ends);
+    check_length(name("parent-ends"), ends.len(), outputs.streams.len())?;
+    let mut start = 0;
+    for (row, end) in ends.iter().enumerate() {
+        let (first, behind) = (start as usize, *end as usize);
+        if *end <= start || behind > parents.len() {
+            return Err(ColumnFault::End {
+                column: name("parent-ends"),
+                row,
+                found: *end,
+                least: start.saturating_add(1),
+                most: parents.len(),
+            });
+        }
+        let run = &parents[first..behind];
+        if let Some(at) = run.windows(2).position(|pair| pair[0] >= pair[1]) {
+            return Err(ColumnFault::ParentsNotRising {
+                output: row,
+                row: first + at + 1,
+                found: run[at + 1],
+                before: run[at],
+            });
+        }
+        start = *end;
+    }
+    check_length(name("parents"), parents.len(), start as usize)
 }
 
 fn check_states(
@@ -424,6 +461,7 @@ fn take_log_line(line: contract::LogLine) -> LogLine {
 mod tests {
     use super::*;
     use crate::types::batch::{MessageColumns, StateDeclaration, TimeDomain, TimerDeclaration};
+    use crate::types::pipeline::{CallLimits, Grants, InstancePolicy};
 
     /// Two keys, one due timer, two messages: three items.
     fn batch() -> Batch {
@@ -511,11 +549,79 @@ mod tests {
     }
 
     fn take(effects: contract::Effects, kind: ComputationKind) -> Result<Effects, ColumnFault> {
-        let limits = CallLimits {
-            log_bytes: 10,
-            ..CallLimits::default()
+        take_effects(effects, &batch(), &description(kind), &settings(false))
+    }
+
+    fn settings(relaxed_batching: bool) -> ComputationSettings {
+        ComputationSettings {
+            name: "tried".to_owned(),
+            parameters: String::new(),
+            grants: Grants::default(),
+            limits: CallLimits {
+                log_bytes: 10,
+                ..CallLimits::default()
+            },
+            instance: InstancePolicy::Fresh,
+            relaxed_batching,
+        }
+    }
+
+    /// What is made of outputs that name these parents, where they may name several.
+    fn take_parents(parents: &[u32], ends: &[u32]) -> Result<Vec<u32>, String> {
+        let mut with_parents = effects();
+        with_parents.outputs.parents = parents.to_vec();
+        with_parents.outputs.parent_ends = ends.to_vec();
+        let description = description(ComputationKind::Transform);
+        take_effects(with_parents, &batch(), &description, &settings(true))
+            .map(|effects| effects.outputs.parents)
+            .map_err(|fault| fault.to_string())
+    }
+
+    #[test]
+    fn b1_runs_of_parents_are_checked() {
+        assert_eq!(take_parents(&[0, 2, 1], &[2, 3]), Ok(vec![0, 2, 1]));
+        // Without ends, as ever.
+        assert_eq!(take_parents(&[0, 2], &[]), Ok(vec![0, 2]));
+        let refuse = |parents: &[u32], ends: &[u32], expected: &str| {
+            assert_eq!(take_parents(parents, ends), Err(expected.to_owned()));
         };
-        take_effects(effects, &batch(), &description(kind), &limits)
+        refuse(
+            &[0, 2],
+            &[2],
+            "column outputs.parent-ends has 1 rows where 2 are needed",
+        );
+        refuse(
+            &[0, 2],
+            &[2, 2],
+            "row 1 of column outputs.parent-ends ends at 2, allowed are 3 to 2",
+        );
+        refuse(
+            &[0, 2],
+            &[1, 3],
+            "row 1 of column outputs.parent-ends ends at 3, allowed are 2 to 2",
+        );
+        refuse(
+            &[0, 1, 2],
+            &[1, 2],
+            "column outputs.parents has 3 rows where 2 are needed",
+        );
+        refuse(
+            &[0, 1, 1],
+            &[1, 3],
+            "row 2 of column outputs.parents is 1 behind 1; the parents of output 1 have to rise, so that none is \
+             there twice",
+        );
+        refuse(
+            &[2, 0, 1],
+            &[2, 3],
+            "row 1 of column outputs.parents is 0 behind 2; the parents of output 0 have to rise, so that none is \
+             there twice",
+        );
+        refuse(
+            &[0, 3, 1],
+            &[2, 3],
+            "row 1 of column outputs.parents is 3, allowed is less than 3, the number of items in the batch",
+        );
     }
 
     /// Spoils the effects and compares what the check says of them.
@@ -545,8 +651,8 @@ mod tests {
     fn faults_of_outputs_are_named() {
         check(
             |effects| effects.outputs.parent_ends.push(1),
-            "column outputs.parent-ends has 1 rows, allowed are none: each output has exactly one \
-             parent",
+            "column outputs.parent-ends has 1 rows, allowed are none: each output of a computation has exactly one \
+             parent, unless its allow_batching_with_relaxed_guarantees is true in the pipeline file",
         );
         check(
             |effects| effects.outputs.streams.truncate(1),

@@ -53,6 +53,8 @@ pub struct ComputationSettings {
     pub limits: CallLimits,
     /// When instances are made.
     pub instance: InstancePolicy,
+    /// Whether an output may have several parents.
+    pub relaxed_batching: bool,
 }
 
 /// A component that is ready to be called with batches.
@@ -174,14 +176,19 @@ impl Computation {
         &self.verdicts
     }
 
+    /// Whether an output may have several parents.
+    pub fn has_relaxed_batching(&self) -> bool {
+        self.settings.relaxed_batching
+    }
+
     /// Whether [`Computation::verify_cut`] says anything: not where the host's clock, random numbers
-    /// or files may change the outputs anyway.
+    /// or files may change the outputs anyway, and not where they depend on the cut by permission.
     pub fn can_verify_cut(&self) -> bool {
         #[cfg(feature = "native-computations")]
         if self.native.is_some() {
             return false;
         }
-        self.verdicts.determinism != Determinism::Host
+        self.verdicts.determinism != Determinism::Host && !self.settings.relaxed_batching
     }
 
     /// How many items the next batch should have at most, so that it passes at once: judged by the
@@ -367,7 +374,7 @@ impl Computation {
                 size_bytes: Some(size_bytes),
             });
         }
-        let effects = columns::take_effects(effects, batch, &self.description, limits)
+        let effects = columns::take_effects(effects, batch, &self.description, &self.settings)
             .map_err(CallFault::Malformed)?;
         effect_limits::check(&effects, batch, &self.description, limits)
             .map_err(CallFault::OverLimit)?;

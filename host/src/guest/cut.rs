@@ -170,6 +170,7 @@ impl<'a> CutBatch<'a> {
     fn add_outputs(&mut self, part: &Part, outputs: &OutputColumns) {
         let into = &mut self.outputs;
         let earlier_count = into.streams.len();
+        add_parent_ends(into, outputs);
         let parents = outputs.parents.iter().map(|item| part.first_item + item);
         into.parents.extend(parents);
         into.streams.extend(&outputs.streams);
@@ -182,14 +183,19 @@ impl<'a> CutBatch<'a> {
             return;
         }
         // Visits have no event time to hand on.
-        let inherited =
-            |parent: &u32| item_event_time(self.batch, *parent as usize).unwrap_or_default();
-        let spelled_out = into.event_times.len()..earlier_count;
-        let earlier = into.parents[spelled_out].iter().map(inherited);
-        into.event_times.extend(earlier.collect::<Vec<_>>());
+        let batch = self.batch;
+        let event_time =
+            |parent: &u32| item_event_time(batch, *parent as usize).unwrap_or_default();
+        let inherit = |into: &mut OutputColumns, up_to: usize| {
+            for output in into.event_times.len()..up_to {
+                let of_parents = into.parents_of(output).iter().map(event_time);
+                let least = of_parents.min().unwrap_or_default();
+                into.event_times.push(least);
+            }
+        };
+        inherit(into, earlier_count);
         into.event_times.extend(&outputs.event_times);
-        let rest = into.parents[into.event_times.len()..].iter().map(inherited);
-        into.event_times.extend(rest.collect::<Vec<_>>());
+        inherit(into, into.streams.len());
     }
 
     fn add_timers(&mut self, part: &Part, set: &TimerColumns, cancel: &TimerColumns) {
@@ -258,6 +264,25 @@ impl<'a> CutBatch<'a> {
 fn within(items: &Range<usize>, section: Range<usize>) -> Range<usize> {
     let place = |item: usize| item.clamp(section.start, section.end) - section.start;
     place(items.start)..place(items.end)
+}
+
+/// Says where the parents of more outputs end, which are not there yet. No ends at all stand for one parent each, so
+/// they are spelled out as soon as one part has its own.
+fn add_parent_ends(into: &mut OutputColumns, more: &OutputColumns) {
+    if into.parent_ends.is_empty() && more.parent_ends.is_empty() {
+        return;
+    }
+    let before = into.parents.len() as u32;
+    if into.parent_ends.is_empty() {
+        into.parent_ends.extend(1..=before);
+    }
+    match more.parent_ends.is_empty() {
+        true => {
+            let after = before + more.parents.len() as u32;
+            into.parent_ends.extend(before + 1..=after);
+        }
+        false => (into.parent_ends).extend(more.parent_ends.iter().map(|end| before + end)),
+    }
 }
 
 fn append(column: &mut Column, values: &Column) {
@@ -443,6 +468,34 @@ mod tests {
         check(output(&[0, 2], &[]), output(&[0], &[70]), &[9, 2, 70]);
         check(output(&[0, 2], &[50, 60]), output(&[0], &[]), &[50, 60, 3]);
         check(output(&[], &[]), output(&[0], &[70]), &[70]);
+    }
+
+    #[test]
+    fn b1_runs_of_parents_are_put_together_with_single_ones() {
+        let several = || {
+            let mut effects = output(&[0, 1], &[]);
+            effects.outputs.parents = vec![0, 1, 1];
+            effects.outputs.parent_ends = vec![2, 3];
+            effects
+        };
+        let single = || output(&[0], &[]);
+        let check = |first: Effects, second: Effects, parents: &[u32], ends: &[u32]| {
+            let joined = put_together(TimeDomain::EventTime, first, second).outputs;
+            assert_eq!(
+                (&joined.parents[..], &joined.parent_ends[..]),
+                (parents, ends)
+            );
+        };
+        // The second part begins with item 3.
+        check(several(), single(), &[0, 1, 1, 3], &[2, 3, 4]);
+        check(single(), several(), &[0, 3, 4, 4], &[1, 3, 4]);
+        check(several(), several(), &[0, 1, 1, 3, 4, 4], &[2, 3, 5, 6]);
+        check(single(), single(), &[0, 3], &[]);
+        // Items 0, 1 and 3 have the event times 9, 1 and 3.
+        let mut dated = single();
+        dated.outputs.event_times = vec![70];
+        let joined = put_together(TimeDomain::EventTime, several(), dated);
+        assert_eq!(joined.outputs.event_times, [1, 1, 70]);
     }
 
     #[test]

@@ -41,6 +41,7 @@ pub(super) fn append_line(message: SinkMessage<'_>, lines: &mut Vec<u8>) -> Resu
         return Err(SinkError::LineEndInPayload {
             stream: message.stream.to_owned(),
             index: message.index,
+            public_id: message.public_id,
             at,
         });
     }
@@ -57,6 +58,7 @@ mod tests {
         SinkMessage {
             stream: "alerts",
             index,
+            public_id: None,
             key: b"",
             event_time: 0,
             payload,

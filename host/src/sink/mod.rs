@@ -20,6 +20,7 @@ use crate::sink::null::NullSink;
 use crate::sink::queue::QueueSink;
 use crate::sink::stdout::StdoutSink;
 use crate::types::batch::Timestamp;
+use crate::types::ids::PublicId;
 use crate::types::pipeline::SinkConnector;
 use crate::types::queue::QueueRows;
 
@@ -60,6 +61,9 @@ pub struct SinkMessage<'a> {
     pub stream: &'a str,
     /// Its place among the epoch's outputs, from 0.
     pub index: u32,
+    /// What it is known by outside, where that follows from several items; otherwise that is its place, once the
+    /// epoch is committed.
+    pub public_id: Option<PublicId>,
     /// Its key; empty where it has none.
     pub key: &'a [u8],
     /// Its event time; 0 where it has none.
@@ -84,13 +88,16 @@ pub enum Sealed {
 pub enum SinkError {
     /// The payload has a line end in it, and its reader could not tell it from two.
     #[error(
-        "message {index} of stream {stream} has a line end at byte {at} of its payload, and the sink writes one message a line; encode the payload without line ends, as JSON does"
+        "message {index} of stream {stream}{} has a line end at byte {at} of its payload, and the sink writes one message a line; encode the payload without line ends, as JSON does",
+        .public_id.map_or_else(String::new, |id| format!(", known as {id},"))
     )]
     LineEndInPayload {
         /// The message's stream.
         stream: String,
         /// Its place among the epoch's outputs, from 0.
         index: u32,
+        /// What it is known by outside, where that is not its place.
+        public_id: Option<PublicId>,
         /// Where the line end is in the payload, from 0.
         at: usize,
     },

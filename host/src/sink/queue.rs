@@ -61,6 +61,7 @@ mod tests {
         SinkMessage {
             stream: "alerts",
             index: 0,
+            public_id: None,
             key,
             event_time,
             payload,

@@ -78,6 +78,7 @@ mod tests {
         SinkMessage {
             stream: "alerts",
             index: 0,
+            public_id: None,
             key: b"",
             event_time: 0,
             payload,

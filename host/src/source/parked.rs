@@ -59,6 +59,10 @@ impl ParkedSource {
 }
 
 impl Source for ParkedSource {
+    fn decode_again(&mut self, record: &[u8]) -> Option<Vec<u8>> {
+        self.opened().ok()?.decode_again(record)
+    }
+
     fn poll(
         &mut self,
         limit: PollLimit,
@@ -94,6 +98,11 @@ impl Source for ParkedSource {
     fn locate(&self, lines: &RangeInclusive<u64>) -> String {
         let opened = self.opened.as_ref();
         opened.map_or_else(|| numbered("line", lines), |source| source.locate(lines))
+    }
+
+    fn record_name(&self, line: u64) -> Vec<u8> {
+        let opened = self.opened.as_ref();
+        opened.map_or_else(Vec::new, |source| source.record_name(line))
     }
 
     fn write_time(&self) -> Timestamp {

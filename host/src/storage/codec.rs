@@ -19,7 +19,7 @@ use crate::types::epoch::{
     Head, StateAge, StateAges, StateChanges, StoredState,
 };
 use crate::types::format_version::unknown_version;
-use crate::types::ids::{EpochId, Generation, LaneId, LeaseId, PartitionId, StreamId};
+use crate::types::ids::{EpochId, Generation, LaneId, LeaseId, PartitionId, PublicId, StreamId};
 use crate::types::timer::TimerPlace;
 use crate::types::timestamp_runs::TimestampRuns;
 use crate::types::watermark::{LaneStep, LaneTime};
@@ -284,6 +284,7 @@ fn chunk_is_well_formed(messages: &ChunkMessages) -> bool {
         && messages.payloads.len() == count
         && messages.keys.is_well_formed()
         && messages.payloads.is_well_formed()
+        && (messages.public_ids.is_empty() || messages.public_ids.len() == count)
         && (messages.steps).is_sorted_by(|left, right| left.index < right.index)
 }
 
@@ -569,6 +570,10 @@ pub(super) fn put_chunk(buffer: &mut Vec<u8>, messages: &ChunkMessages) {
         put_u32(buffer, step.index);
         put_lane_time(buffer, step.time);
     }
+    buffer.push(u8::from(!messages.public_ids.is_empty()));
+    for id in &messages.public_ids {
+        buffer.extend_from_slice(&id.0);
+    }
 }
 
 pub(super) fn put_lane_time(buffer: &mut Vec<u8>, time: LaneTime) {
@@ -796,7 +801,17 @@ impl<'a> Fields<'a> {
                     time: fields.lane_time()?,
                 })
             })?,
+            public_ids: self.public_ids(count)?,
         })
+    }
+
+    fn public_ids(&mut self, count: usize) -> Result<Vec<PublicId>, Finding> {
+        if self.u8()? == 0 {
+            return Ok(Vec::new());
+        }
+        let bytes = self.take(count.saturating_mul(PublicId::BYTES))?;
+        let (ids, _) = bytes.as_chunks::<{ PublicId::BYTES }>();
+        Ok(ids.iter().copied().map(PublicId).collect())
     }
 
     pub(super) fn lane_time(&mut self) -> Result<LaneTime, Finding> {
@@ -947,6 +962,7 @@ pub(in crate::storage) mod tests {
                     event_times: vec![1, 2],
                     alignments: [5, 6].into_iter().collect(),
                     payloads: [b"one".as_slice(), b"two"].into_iter().collect(),
+                    public_ids: vec![PublicId([1; 20]), PublicId([2; 20])],
                 }),
             }],
             trims: vec![LaneTrim {

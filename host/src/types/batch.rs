@@ -99,6 +99,18 @@ pub struct OutputColumns {
     pub payloads: Column,
 }
 
+impl OutputColumns {
+    /// The items that caused an output: one, or a run of rising ones.
+    pub fn parents_of(&self, output: usize) -> &[u32] {
+        if self.parent_ends.is_empty() {
+            return &self.parents[output..=output];
+        }
+        let before = output.checked_sub(1);
+        let start = before.map_or(0, |before| self.parent_ends[before]);
+        &self.parents[start as usize..self.parent_ends[output] as usize]
+    }
+}
+
 /// How much a log line matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {

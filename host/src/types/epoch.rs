@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::types::batch::Timestamp;
 use crate::types::column::Column;
 use crate::types::dead_letter::{DeadLetter, DeadLetterId};
-use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, SinkFileId};
+use crate::types::ids::{EpochId, Generation, LaneId, PartitionId, PublicId, SinkFileId};
 use crate::types::lease::Lease;
 use crate::types::queue::QueueAppend;
 use crate::types::timer::{TimerChanges, TimerPlace};
@@ -186,7 +186,7 @@ pub struct LaneChunk {
 }
 
 /// Messages of one epoch in one lane, as columns. The id of message `i` is (producer partition,
-/// epoch of the chunk, `indexes[i]`).
+/// epoch of the chunk, `indexes[i]`); what it is known by outside may be another one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChunkMessages {
     /// Rising.
@@ -203,6 +203,9 @@ pub struct ChunkMessages {
     pub alignments: TimestampRuns,
     /// Payloads.
     pub payloads: Column,
+    /// The public id of each message, where the messages of the stream may go back to several items; otherwise none,
+    /// as that of the place is public.
+    pub public_ids: Vec<PublicId>,
     /// Watermark steps among the messages; their indexes rise, and none is a message's.
     pub steps: Vec<LaneStep>,
 }
@@ -232,11 +235,13 @@ impl ChunkMessages {
         self.event_times.push(other.event_times[at]);
         self.alignments.push(other.alignments.get(at));
         self.payloads.push(other.payloads.get(at));
+        self.public_ids.extend(other.public_ids.get(at));
     }
 
     /// About how much memory the messages take, in bytes.
     pub fn size_bytes(&self) -> usize {
         let columns = self.len() * (4 + 8 + 4 + 8 + 4) + self.alignments.ends.len() * (4 + 8);
+        let columns = columns + self.public_ids.len() * PublicId::BYTES;
         let columns = columns + self.steps.len() * size_of::<LaneStep>();
         self.keys.bytes.len() + self.payloads.bytes.len() + columns
     }

@@ -7,6 +7,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::types::batch::{TimeDomain, Timestamp};
+use crate::types::timer::TimerPlace;
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
         $(#[$doc])*
@@ -91,10 +94,95 @@ impl MessageId {
 
 impl fmt::Display for MessageId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in self.to_bytes() {
+        PublicId::from(*self).fmt(formatter)
+    }
+}
+
+/// What a message, or whatever else messages follow from, is known by outside of the host.
+///
+/// Of an ordinary message these are the bytes of its [`MessageId`]. Of one that goes back to several items (relaxed
+/// batching), of a record of a source and of a fired timer they are the first 20 bytes of a BLAKE3 hash, over what
+/// stays the same whenever it is made again. The text form is hexadecimal.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PublicId(pub [u8; PublicId::BYTES]);
+
+impl PublicId {
+    /// How many bytes an id has.
+    pub const BYTES: usize = 20;
+
+    /// The record of a source's partition that has this name there, as the source gives it.
+    pub fn of_record(partition: PartitionId, name: &[u8]) -> PublicId {
+        PublicId::hashed(&[b"record", &partition.0.to_be_bytes(), name])
+    }
+
+    /// One firing of a timer: in this run, once the clock stood here. A timer that is set again later has another
+    /// one, as a clock only moves on.
+    pub fn of_timer(
+        partition: PartitionId,
+        run: u64,
+        clock: (TimeDomain, Timestamp),
+        timer: &TimerPlace,
+    ) -> PublicId {
+        let (domain, stands_at) = clock;
+        PublicId::hashed(&[
+            b"timer",
+            &partition.0.to_be_bytes(),
+            &run.to_be_bytes(),
+            &[u8::from(domain == TimeDomain::SystemTime)],
+            &stands_at.to_be_bytes(),
+            &timer.trigger_time.to_be_bytes(),
+            timer.stream.as_bytes(),
+            &[0],
+            &timer.key,
+        ])
+    }
+
+    /// The id of a message of a stream that goes back to all these items: their ids, rising, each once. `place` is its place, from 0,
+    /// among the messages of the stream that go back to the same ones.
+    pub fn of_parents(stream: StreamId, parents: &[PublicId], place: u32) -> PublicId {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(b"message");
+        hasher.update(&stream.0.to_be_bytes());
+        hasher.update(&place.to_be_bytes());
+        for parent in parents {
+            hasher.update(&parent.0);
+        }
+        PublicId::first_bytes(&hasher.finalize())
+    }
+
+    fn hashed(pieces: &[&[u8]]) -> PublicId {
+        let mut hasher = blake3::Hasher::new();
+        for piece in pieces {
+            hasher.update(piece);
+        }
+        PublicId::first_bytes(&hasher.finalize())
+    }
+
+    fn first_bytes(hash: &blake3::Hash) -> PublicId {
+        let mut bytes = [0; PublicId::BYTES];
+        bytes.copy_from_slice(&hash.as_bytes()[..PublicId::BYTES]);
+        PublicId(bytes)
+    }
+}
+
+impl From<MessageId> for PublicId {
+    fn from(id: MessageId) -> PublicId {
+        PublicId(id.to_bytes())
+    }
+}
+
+impl fmt::Display for PublicId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in self.0 {
             write!(formatter, "{byte:02x}")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for PublicId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
     }
 }
 
@@ -139,5 +227,60 @@ mod tests {
             id(1, 2, 3).to_string(),
             "0000000000000001000000000000000200000003"
         );
+    }
+
+    #[test]
+    fn b1_an_id_follows_from_the_parents_the_stream_and_the_place_and_from_nothing_else() {
+        let record = |name: &[u8]| PublicId::of_record(PartitionId(1), name);
+        let mut parents = [record(b"1"), record(b"2")];
+        parents.sort_unstable();
+        let id = PublicId::of_parents(StreamId(4), &parents, 0);
+        assert_eq!(id, PublicId::of_parents(StreamId(4), &parents, 0));
+        // As docs/format.md says.
+        let layout = [
+            b"message".as_slice(),
+            &4_u64.to_be_bytes(),
+            &0_u32.to_be_bytes(),
+            &parents[0].0,
+            &parents[1].0,
+        ];
+        assert_eq!(id.0, blake3::hash(&layout.concat()).as_bytes()[..20]);
+        for other in [
+            PublicId::of_parents(StreamId(4), &parents, 1),
+            PublicId::of_parents(StreamId(5), &parents, 0),
+            PublicId::of_parents(StreamId(4), &parents[..1], 0),
+        ] {
+            assert_ne!(id, other);
+        }
+    }
+
+    #[test]
+    fn records_and_firings_of_timers_have_ids_of_their_own() {
+        let (one, two) = (PartitionId(1), PartitionId(2));
+        let timer = TimerPlace {
+            trigger_time: 5,
+            stream: "tick".to_owned(),
+            key: b"k".to_vec(),
+        };
+        let other_key = TimerPlace {
+            key: b"l".to_vec(),
+            ..timer.clone()
+        };
+        let at = |moment| (TimeDomain::EventTime, moment);
+        let mut ids = vec![
+            PublicId::of_record(one, b"1"),
+            PublicId::of_record(one, b"2"),
+            PublicId::of_record(two, b"1"),
+            PublicId::of_timer(one, 1, at(7), &timer),
+            PublicId::of_timer(one, 1, at(8), &timer),
+            PublicId::of_timer(one, 2, at(7), &timer),
+            PublicId::of_timer(two, 1, at(7), &timer),
+            PublicId::of_timer(one, 1, at(7), &other_key),
+            PublicId::of_timer(one, 1, (TimeDomain::SystemTime, 7), &timer),
+        ];
+        let count = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), count);
     }
 }

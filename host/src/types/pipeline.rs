@@ -329,6 +329,9 @@ pub struct ComputationOptions {
     pub limits: CallLimits,
     /// Whether instances are made fresh for every call.
     pub instance: InstancePolicy,
+    /// Whether an output may have several parents, so that what it is depends on how input is cut into batches. Of
+    /// maps alone.
+    pub relaxed_batching: bool,
     /// What happens when it fails on an item.
     pub failure: FailurePolicy,
     /// Line of the pipeline file where its table begins.

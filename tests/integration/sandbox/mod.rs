@@ -66,6 +66,7 @@ fn settings(parameters: &str) -> ComputationSettings {
         grants: Grants::default(),
         limits: CallLimits::default(),
         instance: InstancePolicy::Fresh,
+        relaxed_batching: false,
     }
 }
 
@@ -149,6 +150,7 @@ fn every_guest_and_every_behaviour_has_a_test() {
         include_str!("imports.rs"),
         include_str!("malformed.rs"),
         include_str!("../verdicts.rs"),
+        include_str!("../batching.rs"),
         include_str!("../check.rs"),
         include_str!("../kill.rs"),
         include_str!("../watching.rs"),

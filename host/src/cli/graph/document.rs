@@ -245,7 +245,10 @@ fn nodes(pipeline: &Pipeline) -> Vec<Node> {
         };
         Node {
             id: NodeId::new(kind, name),
-            detail: format!("component {component}, {path}"),
+            detail: match options.relaxed_batching {
+                true => format!("component {component}, {path}, relaxed batching"),
+                false => format!("component {component}, {path}"),
+            },
             component: Some(component.clone()),
             partitions,
             files: Vec::new(),

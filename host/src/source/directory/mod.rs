@@ -50,6 +50,10 @@ pub struct DirectorySource {
     waiting: VecDeque<(String, FileStamp)>,
     /// The file that the last poll's records are of.
     last_name: String,
+    /// How many files were finished before that one: it is the only one with that number.
+    last_number: u64,
+    /// How often that one was begun again.
+    last_incarnation: u32,
     finished: u64,
     now: Duration,
     listed_at: Duration,
@@ -118,6 +122,8 @@ impl DirectorySource {
             current: None,
             waiting: VecDeque::new(),
             last_name: String::new(),
+            last_number: 0,
+            last_incarnation: 0,
             finished: 0,
             now: Duration::ZERO,
             listed_at: Duration::ZERO,
@@ -331,6 +337,10 @@ impl DirectorySource {
 }
 
 impl Source for DirectorySource {
+    fn decode_again(&mut self, record: &[u8]) -> Option<Vec<u8>> {
+        self.current.as_mut()?.source.decode_again(record)
+    }
+
     fn poll(
         &mut self,
         limit: PollLimit,
@@ -344,6 +354,8 @@ impl Source for DirectorySource {
         }
         if let Some(mut current) = self.current.take() {
             self.last_name.clone_from(&current.name);
+            self.last_number = self.finished;
+            self.last_incarnation = current.source.incarnation();
             match current.source.poll(limit, records) {
                 Ok(PollOutcome::End) => self.finish(current)?,
                 polled => {
@@ -380,6 +392,14 @@ impl Source for DirectorySource {
 
     fn locate(&self, lines: &RangeInclusive<u64>) -> String {
         format!("{} of {}", numbered("line", lines), self.last_name)
+    }
+
+    fn record_name(&self, line: u64) -> Vec<u8> {
+        let mut name = self.last_number.to_be_bytes().to_vec();
+        name.extend(self.last_incarnation.to_be_bytes());
+        name.extend(line.to_be_bytes());
+        name.extend(self.last_name.as_bytes());
+        name
     }
 
     fn write_time(&self) -> Timestamp {

@@ -109,8 +109,7 @@ impl FileSource {
     }
 
     /// How often a changed file was accepted and read from its beginning.
-    #[cfg(test)]
-    fn incarnation(&self) -> u32 {
+    pub(super) fn incarnation(&self) -> u32 {
         self.incarnation
     }
 
@@ -420,6 +419,18 @@ enum Taken {
 }
 
 impl Source for FileSource {
+    fn decode_again(&mut self, record: &[u8]) -> Option<Vec<u8>> {
+        // Names of columns are known once the file's first row was read.
+        let decoder = match self.options.format {
+            RecordFormat::Lines => &mut Decoder::Lines,
+            RecordFormat::Jsonl => &mut Decoder::Jsonl,
+            RecordFormat::Csv => self.decoder.as_mut()?,
+        };
+        let mut payload = Vec::new();
+        let fits = record.len() <= self.options.max_record_bytes;
+        (fits && decoder.decode(record, &mut payload).is_ok()).then_some(payload)
+    }
+
     fn poll(
         &mut self,
         limit: PollLimit,
@@ -458,6 +469,12 @@ impl Source for FileSource {
 
     fn position(&self) -> Vec<u8> {
         self.file_position().encode()
+    }
+
+    fn record_name(&self, line: u64) -> Vec<u8> {
+        let mut name = self.incarnation.to_be_bytes().to_vec();
+        name.extend(line.to_be_bytes());
+        name
     }
 
     fn write_time(&self) -> Timestamp {

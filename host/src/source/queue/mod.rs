@@ -308,6 +308,12 @@ impl Source for QueueSource {
         numbered("offset", offsets)
     }
 
+    fn record_name(&self, offset: u64) -> Vec<u8> {
+        // Offsets are of the queue's partition, and another queue may be read next.
+        let queue = self.position.partition.0.to_be_bytes();
+        [queue, offset.to_be_bytes()].concat()
+    }
+
     fn queue_partition(&self) -> Option<PartitionId> {
         Some(self.position.partition)
     }

@@ -7,13 +7,16 @@
 mod keyed;
 mod node;
 mod passed;
+mod replay;
 
 use crate::engine::call::{map_batches, transform_batch};
 use crate::engine::epoch::{BatchRoom, OpenEpoch};
 use crate::engine::firing::before_new_timers;
 use crate::engine::hot_keys::{HotKey, HotKeys};
 use crate::engine::state::{BatchSlots, StateCache, StateLookups};
-use crate::engine::stream::{CallItems, InputMessages, StreamMessages, distribute, merge_by_root};
+use crate::engine::stream::{
+    CallItems, InputMessages, Origins, STREAM_BYTES_MAX, StreamMessages, distribute, merge_by_root,
+};
 use crate::engine::timer_window::WindowLimit;
 use crate::guest::GuestError;
 use crate::storage::{Storage, StorageError};
@@ -35,7 +38,7 @@ use node::Node;
 /// How many bytes of keys and payloads one batch of a job's input may lead to inside its chain,
 /// all computations together. Each call is bounded by itself; a chain of maps that each multiply
 /// what they get is bounded here.
-pub const CHAIN_BYTES_MAX: usize = 1 << 30;
+pub const CHAIN_BYTES_MAX: usize = STREAM_BYTES_MAX;
 
 /// The computations of a job.
 pub struct ChainNodes {
@@ -43,6 +46,16 @@ pub struct ChainNodes {
     pub transform: Option<NodePlan>,
     /// The maps behind it, each after those that feed it.
     pub maps: Vec<NodePlan>,
+}
+
+/// Whose chain it is.
+pub struct ChainPartition<'a> {
+    /// The job's partition.
+    pub partition: PartitionId,
+    /// How often its items are tried.
+    pub attempts: Attempts,
+    /// Where its states and timers are.
+    pub storage: &'a dyn Storage,
 }
 
 /// The transform of a job, if it has one, and its maps.
@@ -65,6 +78,8 @@ pub struct Chain {
     streams: Vec<StreamMessages>,
     /// Places of the streams that anything outside the chain takes.
     leaving: Vec<usize>,
+    /// Whether messages of any stream may go back to several items of the job's input.
+    keeps_origins: bool,
     /// Items of the current batch that computations were passed over for.
     passed: Vec<PassedOver>,
     attempts: Attempts,
@@ -133,9 +148,13 @@ impl Chain {
         limits: EpochLimits,
         state_cache_bytes: usize,
         stands_at: &EpochTime,
-        attempts: Attempts,
-        (partition, storage): (PartitionId, &dyn Storage),
+        of: ChainPartition<'_>,
     ) -> Result<Chain, TimersError> {
+        let ChainPartition {
+            partition,
+            attempts,
+            storage,
+        } = of;
         let ChainNodes { transform, maps } = nodes;
         let keyed = |plan: NodePlan| {
             let declared = plan.computation.description();
@@ -155,6 +174,7 @@ impl Chain {
                 timers,
             })
         };
+        let mut streams_with_origins = vec![false; streams.len()];
         let mut chain = Chain {
             transform: transform.map(keyed).transpose()?,
             partition,
@@ -163,12 +183,13 @@ impl Chain {
             late_output: time.late_output,
             fire_at_most: usize::MAX,
             hot_keys: HotKeys::default(),
-            maps: maps.into_iter().map(Node::new).collect(),
+            maps: with_origins(maps, &mut streams_with_origins),
             limits,
             streams: vec![StreamMessages::default(); streams.len()],
             leaving: (0..streams.len())
                 .filter(|place| streams[*place].leaves_the_chain())
                 .collect(),
+            keeps_origins: streams_with_origins.contains(&true),
             passed: Vec::new(),
             attempts,
         };
@@ -269,7 +290,7 @@ impl Chain {
         }
         self.take_records(input);
         let first = self.maps.first().map(|map| {
-            let calls = map_batches(&self.streams, &map.plan.inputs, &self.limits);
+            let calls = map_batches(&self.streams, &map.plan.inputs, &self.limits, false);
             calls.into_iter().next().unwrap_or_default().0
         });
         self.streams.iter_mut().for_each(StreamMessages::clear);
@@ -293,6 +314,7 @@ impl Chain {
         let items = CallItems {
             roots: vec![0],
             event_times: batch.timers.event_times.clone(),
+            ..CallItems::default()
         };
         self.fill_in(&mut batch, &items, epoch, storage)?;
         epoch.add_timers(&batch);
@@ -376,6 +398,7 @@ impl Chain {
             let items = CallItems {
                 roots: (0..count as u32).collect(),
                 event_times: batch.timers.event_times.clone(),
+                ..CallItems::default()
             };
             let slots = self.fill_in(&mut batch, &items, epoch, storage)?;
             let Some(keyed) = &mut self.transform else {
@@ -476,12 +499,22 @@ impl Chain {
     /// Runs the maps on what the transform or the source has put into the streams.
     fn run_maps(
         &mut self,
+        first_failure: Option<Box<ChainFailure>>,
+        epoch: &mut OpenEpoch,
+    ) -> Result<(), ChainError> {
+        self.run_maps_from(0, first_failure, epoch)
+    }
+
+    /// The same from one of the maps on.
+    fn run_maps_from(
+        &mut self,
+        first: usize,
         mut first_failure: Option<Box<ChainFailure>>,
         epoch: &mut OpenEpoch,
     ) -> Result<(), ChainError> {
         // After a failure the computations behind it still see what the items before it led to:
         // one of those may fail there, and comes first.
-        for place in 0..self.maps.len() {
+        for place in first..self.maps.len() {
             if let Some(failure) = self.run_map(place, epoch)? {
                 first_failure = Some(failure);
             }
@@ -519,6 +552,12 @@ impl Chain {
         merge_by_root(&self.streams, &self.leaving, visit);
     }
 
+    /// Whether messages of any stream may go back to several items of the job's input, so that the ids of those
+    /// items are needed.
+    pub fn keeps_origins(&self) -> bool {
+        self.keeps_origins
+    }
+
     /// The messages of one of the job's streams.
     pub fn stream(&self, place: usize) -> &StreamMessages {
         &self.streams[place]
@@ -546,6 +585,7 @@ impl Chain {
             keys: input.keys,
             event_times: input.event_times,
             payloads: input.payloads,
+            origins: Origins::default(),
         };
     }
 
@@ -654,7 +694,12 @@ impl Chain {
             max_rows_per_batch: self.limits.max_rows_per_batch.min(suggested_rows),
             ..self.limits
         };
-        for (batch, items) in map_batches(&self.streams, &node.plan.inputs, &limits) {
+        for (batch, items) in map_batches(
+            &self.streams,
+            &node.plan.inputs,
+            &limits,
+            node.keeps_origins,
+        ) {
             let effects = match node.call(&batch, &items, epoch, &mut self.attempts) {
                 Ok((effects, passed)) => {
                     self.passed.extend(passed);
@@ -680,4 +725,20 @@ impl Chain {
         }
         Ok(None)
     }
+}
+
+/// The maps of a chain, each after those that feed it. What a computation with relaxed batching writes may go back to
+/// several items, and so may all that follows from it; those streams are marked.
+fn with_origins(maps: Vec<NodePlan>, streams: &mut [bool]) -> Vec<Node> {
+    let node = |plan: NodePlan| {
+        let mut node = Node::new(plan);
+        let plan = &node.plan;
+        let is_fed = (plan.inputs.iter().flatten()).any(|stream| streams[*stream]);
+        node.keeps_origins = is_fed || plan.computation.has_relaxed_batching();
+        if node.keeps_origins {
+            (plan.outputs.iter()).for_each(|stream| streams[*stream] = true);
+        }
+        node
+    };
+    maps.into_iter().map(node).collect()
 }

@@ -16,12 +16,15 @@ use super::{ChainError, ChainFailure, PassedOver};
 pub(super) struct Node {
     pub(super) plan: NodePlan,
     pub(super) audit: Option<CutAudit>,
+    /// Whether it is to be kept which items of the job's input its outputs go back to.
+    pub(super) keeps_origins: bool,
 }
 
 impl Node {
     pub(super) fn new(plan: NodePlan) -> Node {
         Node {
             audit: CutAudit::of(&plan.computation),
+            keeps_origins: false,
             plan,
         }
     }

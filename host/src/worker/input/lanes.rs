@@ -14,10 +14,10 @@ use crate::engine::watermark::InputWatermarks;
 use crate::storage::rows::ChunkLimit;
 use crate::storage::{Storage, StorageError};
 use crate::types::epoch::{EpochTime, FrontierAdvance};
-use crate::types::ids::MessageId;
+use crate::types::ids::{MessageId, PublicId};
 use crate::worker::board::LaneBoard;
 use crate::worker::input::lane::{LaneCoverage, LaneInput, LaneRun};
-use crate::worker::input::{InputItems, ItemLocation};
+use crate::worker::input::{InputItems, ItemLocation, MessageName};
 use crate::worker::plan::LanePlan;
 
 /// How many chunks of one lane are read from storage at a time.
@@ -223,24 +223,43 @@ impl LanesInput {
     /// Where the given items of the last batch came from.
     pub fn locate(&self, items: &std::ops::Range<u32>) -> ItemLocation {
         ItemLocation::Messages {
-            first: self.message_id(items.start),
-            last: self.message_id(items.end.saturating_sub(1)),
+            first: self.message_name(items.start),
+            last: self.message_name(items.end.saturating_sub(1)),
         }
     }
 
-    /// The id of an item of the last batch.
-    fn message_id(&self, item: u32) -> Option<MessageId> {
+    /// What the messages of the last batch are known by.
+    pub fn public_ids(&self) -> Vec<PublicId> {
+        let of_run = |taken: &TakenRun| {
+            let messages = taken.run.messages.clone();
+            let names = messages.map(|at| self.message_name_at(taken, at));
+            names.map(|name| name.public_id()).collect::<Vec<_>>()
+        };
+        self.taken.iter().flat_map(of_run).collect()
+    }
+
+    /// What an item of the last batch is called.
+    fn message_name(&self, item: u32) -> Option<MessageName> {
         let mut left = item as usize;
-        for TakenRun { lane, run } in &self.taken {
-            if left < run.messages.len() {
-                return Some(MessageId {
-                    partition: self.lanes[*lane].plan.lane.producer,
-                    epoch: run.epoch,
-                    index: run.chunk.indexes[run.messages.start + left],
-                });
+        for taken in &self.taken {
+            let messages = &taken.run.messages;
+            if left < messages.len() {
+                return Some(self.message_name_at(taken, messages.start + left));
             }
-            left -= run.messages.len();
+            left -= messages.len();
         }
         None
+    }
+
+    /// What message `at` of a run's chunk is called.
+    fn message_name_at(&self, TakenRun { lane, run }: &TakenRun, at: usize) -> MessageName {
+        MessageName {
+            id: MessageId {
+                partition: self.lanes[*lane].plan.lane.producer,
+                epoch: run.epoch,
+                index: run.chunk.indexes[at],
+            },
+            public_id: run.chunk.public_ids.get(at).copied(),
+        }
     }
 }

@@ -15,7 +15,7 @@ mod tests;
 use crate::engine::stream::InputMessages;
 use crate::engine::watermark::InputWatermarks;
 use crate::types::batch::Timestamp;
-use crate::types::ids::MessageId;
+use crate::types::ids::{MessageId, PublicId};
 
 /// What comes next in a job's one sequence of input.
 #[derive(Debug)]
@@ -28,6 +28,28 @@ pub enum InputItems {
     PassedOver,
     /// Nothing for now.
     Nothing,
+}
+
+/// What a message is called: shown is what it is known by outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageName {
+    /// Its place.
+    pub id: MessageId,
+    /// What it is known by outside, if that is not its place.
+    pub public_id: Option<PublicId>,
+}
+
+impl MessageName {
+    /// What it is known by outside.
+    pub fn public_id(&self) -> PublicId {
+        self.public_id.unwrap_or_else(|| PublicId::from(self.id))
+    }
+}
+
+impl std::fmt::Display for MessageName {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.public_id().fmt(formatter)
+    }
 }
 
 /// Where items came from, for a person to look there.
@@ -49,12 +71,17 @@ pub enum ItemLocation {
         /// The moment that it was set for.
         trigger_time: Timestamp,
     },
+    /// The item of a dead letter.
+    Replayed {
+        /// Where it had come from.
+        location: String,
+    },
     /// Messages of lanes.
     Messages {
         /// The first one.
-        first: Option<MessageId>,
+        first: Option<MessageName>,
         /// The last one.
-        last: Option<MessageId>,
+        last: Option<MessageName>,
     },
 }
 
@@ -62,7 +89,7 @@ impl ItemLocation {
     /// The message, if it is one.
     pub fn message_id(&self) -> Option<MessageId> {
         match self {
-            ItemLocation::Messages { first, last } if first == last => *first,
+            ItemLocation::Messages { first, last } if first == last => first.map(|name| name.id),
             _ => None,
         }
     }
@@ -74,6 +101,7 @@ impl std::fmt::Display for ItemLocation {
             ItemLocation::Records { source, records } => {
                 write!(formatter, "{records} of {source}")
             }
+            ItemLocation::Replayed { location } => formatter.write_str(location),
             ItemLocation::Timer {
                 stream,
                 key,

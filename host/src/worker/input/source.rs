@@ -7,6 +7,7 @@ use crate::engine::stream::InputMessages;
 use crate::source::undecodable::UndecodableRecord;
 use crate::source::{PollLimit, PollOutcome, Source, SourceError, SourceProgress, SourceRecords};
 use crate::types::epoch::SourceMark;
+use crate::types::ids::{PartitionId, PublicId};
 use crate::types::timestamp_runs::TimestampRuns;
 use crate::worker::input::ItemLocation;
 
@@ -96,6 +97,14 @@ impl SourceInput {
         }
     }
 
+    /// A record that could not be decoded when it came, if it can be now.
+    pub fn decode_again(&mut self, record: &[u8]) -> Option<InputMessages> {
+        let payload = self.source.decode_again(record)?;
+        let mut input = InputMessages::default();
+        input.push(0, b"", 0, &payload);
+        Some(input)
+    }
+
     /// What is to be committed with the position, for an epoch.
     pub fn seal_marks(&mut self) -> Vec<SourceMark> {
         self.source.take_marks()
@@ -158,6 +167,15 @@ impl SourceInput {
     /// How far the source is.
     pub fn progress(&self) -> SourceProgress {
         self.progress
+    }
+
+    /// What the records of the last batch are known by; `partition` is the source's.
+    pub fn public_ids(&self, partition: PartitionId) -> Vec<PublicId> {
+        let lines = self.records.lines.iter();
+        let name = |line: &u64| self.source.record_name(*line);
+        lines
+            .map(|line| PublicId::of_record(partition, &name(line)))
+            .collect()
     }
 
     /// Where the given items of the last batch came from.

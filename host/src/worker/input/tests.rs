@@ -10,7 +10,7 @@ use crate::storage::memory::MemoryStorage;
 use crate::storage::{CommitOutcome, Storage, leases};
 use crate::types::batch::Timestamp;
 use crate::types::epoch::{ChunkMessages, EpochCommit, EpochTime, FrontierAdvance, LaneChunk};
-use crate::types::ids::{EpochId, LaneId, PartitionId, StreamId};
+use crate::types::ids::{EpochId, LaneId, MessageId, PartitionId, PublicId, StreamId};
 use crate::types::lease::Lease;
 use crate::types::pipeline::LaneLimits;
 use crate::types::watermark::{END_OF_TIME, LaneStep, LaneTime};
@@ -371,15 +371,15 @@ fn items_of_a_batch_are_found_again_by_their_ids() {
     let ItemLocation::Messages { first, last } = input.locate(&(1..3)) else {
         panic!("lanes hold messages");
     };
-    let (first, last) = (first.unwrap(), last.unwrap());
-    assert_eq!(
-        (first.partition, first.epoch, first.index),
-        (PartitionId(2), EpochId(1), 0)
-    );
-    assert_eq!(
-        (last.partition, last.epoch, last.index),
-        (PartitionId(1), EpochId(1), 1)
-    );
+    let id = |partition, index| MessageId {
+        partition: PartitionId(partition),
+        epoch: EpochId(1),
+        index,
+    };
+    let ids = [first, last].map(|name| name.map(|name| name.id));
+    assert_eq!(ids, [Some(id(2, 0)), Some(id(1, 1))]);
+    let public_ids = [id(1, 0), id(2, 0), id(1, 1)].map(PublicId::from);
+    assert_eq!(input.public_ids(), public_ids);
 }
 
 #[test]

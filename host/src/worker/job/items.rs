@@ -5,12 +5,14 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::engine::epoch::{BatchRoom, MessageName, OpenEpoch};
+use crate::engine::public_ids::PublicIds;
 use crate::engine::stream::InputMessages;
 use crate::engine::watermark::InputWatermarks;
 use crate::sink::{SinkError, SinkMessage};
+use crate::storage::letter_rows::letter_size_bound;
 use crate::types::batch::Timestamp;
 use crate::types::dead_letter::DeadLetter;
-use crate::types::ids::{EpochId, PartitionId};
+use crate::types::ids::{EpochId, PartitionId, PublicId};
 use crate::types::key::key_hash;
 use crate::types::timer::{TimerPlace, TimerSetting, TimerStep};
 use crate::types::timestamp_runs::TimestampRuns;
@@ -20,6 +22,7 @@ use crate::worker::error::JobError;
 use crate::worker::input::{InputItems, ItemLocation};
 use crate::worker::plan::SinkTarget;
 use crate::worker::source_times::Activity;
+use crate::worker::timers::DueTimers;
 
 use super::{Job, JobInput};
 
@@ -124,7 +127,11 @@ impl Job {
         let last = self.chain.place_of_timer(&due, fired - 1);
         self.time.fired(step, fired, last);
         let times = TimestampRuns::repeated(setting.now, fired);
-        self.route(epoch, &times).map_err(|refused| {
+        let ids = match self.chain.keeps_origins() {
+            true => self.ids_of_timers(step, &due, fired),
+            false => Vec::new(),
+        };
+        self.route(epoch, &times, &ids).map_err(|refused| {
             let item = refused.item as usize;
             let location = timer_location(self.chain.place_of_timer(&due, item));
             self.sink_failed(refused.sink, Some(location), refused.error)
@@ -133,7 +140,7 @@ impl Job {
     }
 
     /// What timers that are set now are set by.
-    fn timer_setting(&self) -> TimerSetting {
+    pub(super) fn timer_setting(&self) -> TimerSetting {
         TimerSetting {
             now: self.clock.now(),
             at_end: self.time.is_at_end(),
@@ -170,7 +177,12 @@ impl Job {
         {
             epoch.send_step(time);
         }
-        self.route(epoch, &times).map_err(|refused| {
+        let ids = match (self.chain.keeps_origins(), &self.input) {
+            (false, _) => Vec::new(),
+            (true, JobInput::Source(source)) => source.public_ids(partition),
+            (true, JobInput::Lanes(lanes)) => lanes.public_ids(),
+        };
+        self.route(epoch, &times, &ids).map_err(|refused| {
             let location = locate(&self.input, &(refused.item..refused.item + 1));
             self.sink_failed(refused.sink, Some(location), refused.error)
         })?;
@@ -185,6 +197,16 @@ impl Job {
         Ok(())
     }
 
+    /// What the first of some due timers are known by.
+    fn ids_of_timers(&self, step: &TimerStep, due: &DueTimers, count: usize) -> Vec<PublicId> {
+        let (partition, run) = (self.lease.partition, self.time.now().run);
+        let places = (0..count).map(|index| self.chain.place_of_timer(due, index));
+        let clock = (step.domain, step.until);
+        places
+            .map(|place| PublicId::of_timer(partition, run, clock, &place))
+            .collect()
+    }
+
     /// Writes down, where the job is careful, that it is about to process what it has taken.
     fn begin_attempt(&mut self, epoch: &OpenEpoch) -> Result<NextAttempt, JobError> {
         match self.chain.attempts_max() {
@@ -195,13 +217,12 @@ impl Job {
 
     /// Takes the items of the last batch that computations were passed over for into the epoch; `locations` says where
     /// each comes from.
-    fn keep_passed(&mut self, epoch: &mut OpenEpoch, locations: Vec<ItemLocation>) {
+    pub(super) fn keep_passed(&mut self, epoch: &mut OpenEpoch, locations: Vec<ItemLocation>) {
         for (passed, location) in self.chain.take_passed().into_iter().zip(locations) {
             let Some(kept) = passed.kept else {
                 self.passed.skipped += 1;
                 continue;
             };
-            epoch.add_output_bytes(kept.size_bytes());
             let KeptItem {
                 origin,
                 item,
@@ -214,7 +235,7 @@ impl Job {
                 %location,
                 "item dead-lettered"
             );
-            self.passed.letters.push(DeadLetter {
+            let letter = DeadLetter {
                 pipeline: self.pipeline.clone(),
                 deployment: self.identity.deployment,
                 written: self.clock.now(),
@@ -224,29 +245,39 @@ impl Job {
                 location: location.to_string(),
                 failure,
                 attempts,
-            });
+            };
+            epoch.add_output_bytes(letter_size_bound(&letter));
+            self.passed.letters.push(letter);
         }
     }
 
     /// Names the messages that the last batch led to and puts them into lanes and sinks. `times` has the
-    /// write or creation time of what follows from each item.
-    fn route(
+    /// write or creation time of what follows from each item, `ids` what each item is known by, where messages may
+    /// go back to several.
+    pub(super) fn route(
         &mut self,
         epoch: &mut OpenEpoch,
         times: &TimestampRuns,
+        ids: &[PublicId],
     ) -> Result<(), RefusedMessage> {
         let mut refused = None;
+        let mut public_ids = PublicIds::new(ids);
         self.chain.visit_leaving(|place, at| {
             let (stream, messages) = (&self.streams[place], self.chain.stream(place));
             let index = epoch.next_index();
             let time = times.get(messages.roots[at] as usize);
             self.time.observe(messages.event_times[at], time);
             let alignment = epoch.align(time);
+            let public_id = match messages.origins.is_empty() {
+                true => None,
+                false => Some(public_ids.next(stream.id, messages.origins.get(at))),
+            };
             if self.output.is_read(place) {
                 let name = MessageName {
                     index,
                     key_hash: key_hash(messages.keys.get(at)),
                     alignment,
+                    public_id,
                 };
                 for lane in self.output.route(place, name.key_hash) {
                     epoch.send(lane, name, messages, at);
@@ -262,6 +293,7 @@ impl Job {
                 let message = SinkMessage {
                     stream: &stream.name,
                     index,
+                    public_id,
                     key: messages.keys.get(at),
                     event_time: messages.event_times[at],
                     payload: messages.payloads.get(at),
@@ -302,12 +334,12 @@ impl Job {
 }
 
 /// A message that a sink did not take.
-struct RefusedMessage {
+pub(super) struct RefusedMessage {
     /// The sink's place among the job's.
-    sink: usize,
+    pub(super) sink: usize,
     /// The item of the batch that it goes back to.
     item: u32,
-    error: SinkError,
+    pub(super) error: SinkError,
 }
 
 fn timer_location(place: TimerPlace) -> ItemLocation {
@@ -323,7 +355,7 @@ fn timer_location(place: TimerPlace) -> ItemLocation {
     }
 }
 
-fn chain_failed(
+pub(super) fn chain_failed(
     error: ChainError,
     partition: PartitionId,
     epoch: EpochId,
@@ -339,7 +371,7 @@ fn chain_failed(
             computation,
             partition,
             epoch,
-            location: locate(&(item..item + 1)),
+            location: Box::new(locate(&(item..item + 1))),
             size_bytes,
         },
         ChainError::TooMuch {
@@ -358,14 +390,14 @@ fn chain_failed(
             computation,
             partition,
             epoch,
-            location: locate(&(0..1)),
+            location: Box::new(locate(&(0..1))),
             attempts,
         },
         ChainError::Guest(failure) => JobError::Guest {
             computation: failure.computation,
             partition,
             epoch,
-            location: locate(&failure.items),
+            location: Box::new(locate(&failure.items)),
             source: Box::new(failure.error),
         },
     }
