@@ -8,6 +8,7 @@ mod cost;
 mod events;
 mod figures;
 mod growth;
+mod isolation;
 mod latency;
 mod program;
 mod soak;
@@ -50,6 +51,8 @@ enum Verb {
     Soak(SoakArguments),
     /// Push rows through queues and see how long they take.
     Latency(LatencyArguments),
+    /// Let the engine run over messages of which some are bad, and compare the time with that of a clean run.
+    Isolation(IsolationArguments),
 }
 
 /// What to measure.
@@ -130,6 +133,33 @@ pub(crate) struct LatencyArguments {
     pub(crate) folder: PathBuf,
 }
 
+/// What is bad, and how much of it.
+#[derive(Debug, Args)]
+pub(crate) struct IsolationArguments {
+    /// Messages of each run.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub(crate) records: u64,
+    /// How many of them are bad, for each run; each divides the number of messages.
+    #[arg(long, value_delimiter = ',', default_value = "1,100,10000,100000")]
+    pub(crate) bad: Vec<u64>,
+    /// In which way: the words that the test guest obeys.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "named,fail,panic,trap,abort,exit,wrong,much,eat,spin"
+    )]
+    pub(crate) kinds: Vec<String>,
+    /// The host.
+    #[arg(long)]
+    pub(crate) tidelock: PathBuf,
+    /// The folder of the built components.
+    #[arg(long)]
+    pub(crate) components: PathBuf,
+    /// Where everything goes.
+    #[arg(long)]
+    pub(crate) folder: PathBuf,
+}
+
 fn main() -> ExitCode {
     let outcome = match &Cli::parse().verb {
         Verb::Generate {
@@ -141,6 +171,7 @@ fn main() -> ExitCode {
         Verb::Growth(arguments) => growth::run(arguments),
         Verb::Soak(arguments) => soak::run(arguments),
         Verb::Latency(arguments) => latency::run(arguments),
+        Verb::Isolation(arguments) => isolation::run(arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,10 +7,15 @@ use guest_behaviours::obey::BAD;
 use harness::{Finished, TestHost, component};
 use serde_json::Value;
 use tidelock::cli::open_embedded_storage;
+use tidelock::storage::letter_requests::add_requests;
 use tidelock::storage::letter_rows::read_letters;
 use tidelock::storage::scan::ScanLimit;
-use tidelock::types::dead_letter::{DeadLetter, DeadLetterId, LetterItem, LetterOrigin};
+use tidelock::types::dead_letter::{
+    DeadLetter, DeadLetterId, LetterItem, LetterOrigin, LetterRequestKind,
+};
 use tidelock::types::ids::PartitionId;
+
+use crate::kill::{Random, seed};
 
 /// Fuel that a thousand good messages never need and a spinning one soon has used up.
 const FUEL: u64 = 400_000_000;
@@ -64,7 +69,7 @@ component = "obeys"
 kind = "transform"
 inputs = ["in"]
 outputs = ["out"]
-parameters = {{ behaviour = "obeys-payloads" }}
+parameters = {{ behaviour = "obeys-payloads", payload = "" }}
 {options}
 [sinks.out]
 type = "file"
@@ -78,7 +83,9 @@ inputs = ["out"]
 }
 
 fn limits(policy: &str) -> String {
-    format!("on_failure = \"{policy}\"\nlimits = {{ fuel = {FUEL}, memory = \"16MiB\" }}\n")
+    format!(
+        "on_failure = \"{policy}\"\nlimits = {{ fuel = {FUEL}, memory = \"64MiB\", output = \"1MiB\" }}\n"
+    )
 }
 
 /// Lines among which every `period`-th is bad, each in another way; and what the transform makes of the good ones.
@@ -107,8 +114,7 @@ fn document(finished: &Finished) -> Value {
 
 /// All dead letters of a store that nobody has.
 fn letters(folder: &TestHost) -> Vec<(DeadLetterId, DeadLetter)> {
-    let data = folder.path(".tidelock");
-    let storage = open_embedded_storage(&data).expect("it opens");
+    let storage = open_embedded_storage(&folder.path(".tidelock")).expect("it opens");
     let mut letters = Vec::new();
     for partition in (1..20).map(PartitionId) {
         let mut behind = None;
@@ -372,5 +378,151 @@ fn p1_an_item_that_the_process_ends_with_is_found_and_passed_over() {
     assert_eq!(
         (letter.failure.class.as_str(), letter.attempts),
         ("unclean_stop", 3)
+    );
+}
+
+/// Asks for a replay of every letter.
+fn request_replays(folder: &TestHost) {
+    let ids: Vec<DeadLetterId> = letters(folder).iter().map(|(id, _)| *id).collect();
+    let storage = open_embedded_storage(&folder.path(".tidelock")).expect("it opens");
+    add_requests(&*storage, LetterRequestKind::Replay, &ids).expect("they can be asked for");
+    storage.settle().expect("it settles");
+}
+
+/// From now on the transform fails on nothing.
+fn forgive(folder: &TestHost) {
+    let pipeline = String::from_utf8(folder.read("tidelock.toml")).expect("it is text");
+    folder.write(
+        "tidelock.toml",
+        pipeline.replace("payload = \"\"", "payload = \"forgive\""),
+    );
+}
+
+const ACCEPTING: [&str; 5] = ["run", "tidelock.toml", "--accept-change", "-o", "json"];
+
+#[test]
+fn p2_a_letter_is_replayed_through_the_same_computation_once_also_when_the_pipeline_is_completed() {
+    let (text, expected) = lines(100, 7);
+    let bad: Vec<&str> = (text.lines())
+        .filter(|line| !line.starts_with("line"))
+        .collect();
+    let folder = Pipeline {
+        options: limits("dead_letter").leak(),
+        rows_per_batch: 1_000,
+        rows_per_epoch: 65_536,
+    }
+    .write(&text);
+    let _ = run(&folder).expect_code(0);
+    let before = letters(&folder);
+
+    // As long as nothing has changed they fail again: new letters take the places of the old ones.
+    request_replays(&folder);
+    let again = document(&run(&folder).expect_code(0));
+    assert_eq!(again["dead_letters"], bad.len());
+    let after = letters(&folder);
+    assert_eq!(after.len(), before.len());
+    for ((old_id, old), (new_id, new)) in before.iter().zip(&after) {
+        assert!(new_id > old_id);
+        assert_eq!(new.attempts, 2);
+        assert_eq!((&new.item, &new.location), (&old.item, &old.location));
+        assert_eq!(
+            (new.root, &new.failure.class),
+            (old.root, &old.failure.class)
+        );
+    }
+    assert_eq!(String::from_utf8_lossy(&folder.read("out.txt")), expected);
+
+    forgive(&folder);
+    request_replays(&folder);
+    let _ = folder.run(ACCEPTING).expect_code(0);
+    let good = text.lines().count() - bad.len();
+    let replayed = (1..)
+        .zip(&bad)
+        .map(|(number, line)| format!("{} {line}\n", good + number));
+    let expected = expected + &replayed.collect::<String>();
+    assert_eq!(String::from_utf8_lossy(&folder.read("out.txt")), expected);
+    assert!(letters(&folder).is_empty());
+    // Nothing is left to be served.
+    let _ = folder.run(ACCEPTING).expect_code(0);
+    assert_eq!(String::from_utf8_lossy(&folder.read("out.txt")), expected);
+}
+
+/// Runs and kills it after some epochs, or lines that hold `said`, again and again; returns how many kills hit a run. The last run comes to its
+/// end.
+fn kill_rounds(folder: &TestHost, arguments: &[&str], said: &str) -> usize {
+    const ROUNDS: usize = 50;
+    let mut random = Random(seed());
+    let mut hits = 0;
+    for _ in 0..ROUNDS {
+        let mut host = folder.start(["--log", "debug"].iter().chain(arguments));
+        match random.below(3) {
+            0 => drop(host.wait_for_lines(said, 1 + random.below(3) as usize)),
+            1 => drop(host.wait_for_lines("lease granted", 1)),
+            _ => drop(host.wait_for_lines("epoch committed", 1 + random.below(8) as usize)),
+        }
+        hits += usize::from(host.kill().was_killed());
+    }
+    let _ = folder.run(arguments).expect_code(0);
+    hits
+}
+
+#[test]
+fn p1_fifty_kills_while_bad_items_are_looked_for_lose_and_repeat_nothing() {
+    let (text, expected) = lines(6_000, 10);
+    let bad: Vec<&str> = (text.lines())
+        .filter(|line| !line.starts_with("line"))
+        .collect();
+    let folder = Pipeline {
+        options: limits("dead_letter").leak(),
+        rows_per_batch: 40,
+        rows_per_epoch: 40,
+    }
+    .write(&text);
+    let hits = kill_rounds(&folder, &["run", "tidelock.toml"], "repeated in parts");
+    assert!(hits >= 30, "too few kills hit a run: {hits}");
+    assert_eq!(String::from_utf8_lossy(&folder.read("out.txt")), expected);
+    let kept: Vec<String> = letters(&folder)
+        .iter()
+        .map(|(_, letter)| payload(letter))
+        .collect();
+    assert!(kept == bad, "{} of {} letters", kept.len(), bad.len());
+}
+
+#[test]
+fn p2_fifty_kills_while_letters_are_replayed_lose_and_repeat_nothing() {
+    let (text, expected) = lines(4_000, 2);
+    let bad: Vec<&str> = (text.lines())
+        .filter(|line| !line.starts_with("line"))
+        .collect();
+    let folder = Pipeline {
+        options: limits("dead_letter").leak(),
+        rows_per_batch: 10,
+        rows_per_epoch: 10,
+    }
+    .write(&text);
+    let _ = run(&folder).expect_code(0);
+    request_replays(&folder);
+    forgive(&folder);
+    let hits = kill_rounds(&folder, &ACCEPTING[..3], "dead letter served");
+    assert!(hits >= 30, "too few kills hit a run: {hits}");
+    assert!(letters(&folder).is_empty());
+    let out = String::from_utf8_lossy(&folder.read("out.txt")).into_owned();
+    let replayed = out
+        .strip_prefix(&expected)
+        .expect("the good ones came first");
+    let good = text.lines().count() - bad.len();
+    let (mut numbers, mut found) = (Vec::new(), Vec::new());
+    for line in replayed.lines() {
+        let (number, line) = line.split_once(' ').expect("a number and a line");
+        numbers.push(number.parse::<usize>().expect("it is one"));
+        found.push(line);
+    }
+    let counted: Vec<usize> = (good + 1..=good + bad.len()).collect();
+    assert_eq!(numbers, counted, "each was counted once");
+    assert!(
+        found == bad,
+        "{} of {} were replayed",
+        found.len(),
+        bad.len()
     );
 }

@@ -54,6 +54,8 @@ mod sources;
 mod state;
 // Backups, restoring, and what is found of damage.
 mod store;
+// Records that a source can't decode.
+mod undecodable;
 // What fails is one item, and no result depends on how batches are cut.
 mod verdicts;
 // A pipeline that does with timers what its lines say, for tests to change and to run.

@@ -16,6 +16,7 @@ use crate::workspace::Workspace;
 const GROWTH: &str = "w1-growth";
 const SOAK: &str = "soak";
 const LATENCY: &str = "latency";
+const ISOLATION: &str = "isolation";
 
 /// What to measure.
 #[derive(Debug, Args)]
@@ -23,8 +24,9 @@ pub(crate) struct BenchArguments {
     /// w1: map and transform over 100,000 keys; w3: a map alone [default: both]. w1-growth: w1 with a
     /// quarter of the records and with all, to see what grows with their number. soak: updates of 5 million
     /// keys for half an hour, to see that memory and disk stay where they are, then a kill and a restart. latency:
-    /// rows through queues, at a tenth and at half of what goes through.
-    #[arg(value_parser = ["w1", "w3", GROWTH, SOAK, LATENCY])]
+    /// rows through queues, at a tenth and at half of what goes through. isolation: a million messages of which up to a
+    /// tenth are bad, in ten ways.
+    #[arg(value_parser = ["w1", "w3", GROWTH, SOAK, LATENCY, ISOLATION])]
     workloads: Vec<String>,
     /// Lines of the input, about 110 bytes each [default: 4,000,000; of w1-growth 10,000,000].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
@@ -50,11 +52,13 @@ pub(crate) fn run(
     toolchain: &Toolchain,
     arguments: &BenchArguments,
 ) -> Result<()> {
+    let is_named = |name: &str| arguments.workloads.iter().any(|named| named == name);
     let example = workspace.root.join("examples/keyed-sum");
-    let guests = workspace
-        .guests
-        .iter()
-        .filter(|guest| guest.folder.starts_with(&example));
+    let obedient = workspace.root.join("tests/guests/behaviours");
+    let guests = workspace.guests.iter().filter(|guest| {
+        let is_obedient = is_named(ISOLATION) && guest.folder.starts_with(&obedient);
+        is_obedient || guest.folder.starts_with(&example)
+    });
     components::build(workspace, toolchain, guests)?;
     // Apart, as in one build the host would get the feature that the bench asks for.
     for package in ["tidelock", "tidelock-bench"] {
@@ -64,7 +68,6 @@ pub(crate) fn run(
         command::run(build.current_dir(&workspace.root))?;
     }
 
-    let is_named = |name: &str| arguments.workloads.iter().any(|named| named == name);
     let contests: Vec<&str> = match arguments.workloads.is_empty() {
         true => vec!["w1", "w3"],
         false => (["w1", "w3"].into_iter().filter(|name| is_named(name))).collect(),
@@ -78,6 +81,16 @@ pub(crate) fn run(
     }
     if is_named(LATENCY) {
         command::run(&mut program(workspace, &["latency"]))?;
+    }
+    if is_named(ISOLATION) {
+        let mut bench = program(workspace, &["isolation"]);
+        bench
+            .arg("--tidelock")
+            .arg(workspace.target.join("release/tidelock"));
+        if let Some(records) = arguments.records {
+            bench.args(["--records", &records.to_string()]);
+        }
+        command::run(&mut bench)?;
     }
     match is_named(SOAK) {
         true => soak(workspace, arguments),

@@ -61,7 +61,7 @@ pub(in crate::cli) fn text_of(bytes: &[u8]) -> String {
 
 /// Bytes in a JSON document: a text where they are UTF-8, else an object with their base64.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::cli) struct JsonBytes<'a>(pub Cow<'a, [u8]>);
+pub struct JsonBytes<'a>(pub Cow<'a, [u8]>);
 
 impl<'a> From<&'a [u8]> for JsonBytes<'a> {
     fn from(bytes: &'a [u8]) -> JsonBytes<'a> {

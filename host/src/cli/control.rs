@@ -20,12 +20,14 @@ use serde::{Deserialize, Serialize};
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 
+use crate::cli::dlq::question::{LettersAnswer, LettersQuestion, ListedLetter};
 use crate::cli::store::backup::{BackupReport, take_backup};
 use crate::cli::store::size::{SizeReport, measure};
 use crate::clock::{Clock, SystemClock};
 use crate::storage::Storage;
 use crate::storage::backup::BackupProgress;
 use crate::telemetry::LogOutput;
+use crate::worker::WorkerHandle;
 
 /// Name of the socket in the data directory.
 const SOCKET_NAME: &str = "control.sock";
@@ -33,8 +35,8 @@ const SOCKET_NAME: &str = "control.sock";
 /// Requests that are worked on at once; others wait.
 const REQUESTS_MAX: usize = 4;
 
-/// Longest request, in bytes.
-const REQUEST_BYTES_MAX: u64 = 64 << 10;
+/// Longest request, in bytes: one may name [`crate::cli::dlq::IDS_PER_REQUEST`] dead letters.
+const REQUEST_BYTES_MAX: u64 = 2 << 20;
 
 /// How long the other side may take to say or to take a line.
 const LINE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -53,16 +55,32 @@ pub enum Request {
     },
     /// Say how large the store is.
     Size,
+    /// Look into its dead letters, or ask for something to be done with them.
+    Letters {
+        /// What.
+        question: LettersQuestion,
+    },
 }
 
-/// A line of the answer; the last one is no progress.
+/// A line of the answer; the last one is neither progress nor a page.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Answer {
     Progress(BackupProgress),
+    Page(Vec<ListedLetter>),
     Backup(BackupReport),
     Size(SizeReport),
+    Letters(LettersAnswer),
     Error(String),
+}
+
+/// What is told before the answer is complete.
+#[derive(Debug)]
+pub enum Told {
+    /// How far it is.
+    Progress(BackupProgress),
+    /// Some of the letters that a list is of.
+    Page(Vec<ListedLetter>),
 }
 
 /// What came of a request.
@@ -72,6 +90,8 @@ pub enum Answered {
     Backup(BackupReport),
     /// The store's size.
     Size(SizeReport),
+    /// What was asked about dead letters.
+    Letters(LettersAnswer),
 }
 
 // ------------------------------------------------------------------------- who has the store
@@ -82,12 +102,18 @@ pub struct ControlSocket {
     path: PathBuf,
     requests: JoinSet<()>,
     storage: Arc<dyn Storage>,
+    worker: WorkerHandle,
 }
 
 impl ControlSocket {
-    /// Makes the socket in a data directory whose lock this process holds. Where that fails the store can't be
-    /// reached, which a line says.
-    pub fn open(directory: &Path, storage: &Arc<dyn Storage>, logs: &LogOutput) -> ControlSocket {
+    /// Makes the socket in a data directory whose lock this process holds, and whose jobs `worker` runs. Where that fails the
+    /// store can't be reached, which a line says.
+    pub fn open(
+        directory: &Path,
+        storage: &Arc<dyn Storage>,
+        worker: WorkerHandle,
+        logs: &LogOutput,
+    ) -> ControlSocket {
         let path = directory.join(SOCKET_NAME);
         let listener = listen(&path).inspect_err(|error| {
             logs.print_line(&format!(
@@ -100,6 +126,7 @@ impl ControlSocket {
             path,
             requests: JoinSet::new(),
             storage: Arc::clone(storage),
+            worker,
         }
     }
 
@@ -123,8 +150,9 @@ impl ControlSocket {
     fn take(&mut self, stream: tokio::net::UnixStream) {
         let storage = Arc::clone(&self.storage);
         let path = self.path.clone();
+        let worker = self.worker.clone();
         self.requests.spawn_blocking(move || {
-            let served = serve_request(stream, &path, &*storage);
+            let served = serve_request(stream, &path, &*storage, &worker);
             if let Err(error) = served {
                 tracing::debug!(error = format!("{error:#}"), "request failed");
             }
@@ -172,6 +200,7 @@ fn serve_request(
     stream: tokio::net::UnixStream,
     path: &Path,
     storage: &dyn Storage,
+    worker: &WorkerHandle,
 ) -> anyhow::Result<()> {
     // Before the mode of the socket was set, others could reach it.
     let (owner, peer) = (std::fs::metadata(path)?.uid(), stream.peer_cred()?.uid());
@@ -200,7 +229,7 @@ fn serve_request(
     let answer = serde_json::from_str(&line)
         .context("the request is none that this release knows")
         .and_then(|request| {
-            tracing::info!(?request, "request taken");
+            tracing::debug!(?request, "request taken");
             Ok(match request {
                 Request::Backup { to } => {
                     Answer::Backup(take_backup(storage, &to, &clock, &mut tell)?)
@@ -212,6 +241,12 @@ fn serve_request(
                         file_bytes: 0,
                     })
                 })?),
+                Request::Letters { question } => {
+                    let hand_on = |requests: &[_]| worker.request_letters(requests);
+                    Answer::Letters(question.answer(storage, Some(&hand_on), &mut |page| {
+                        send(&stream, &Answer::Page(page))
+                    })?)
+                }
             })
         });
     let answer = answer.unwrap_or_else(|error| Answer::Error(format!("{error:#}")));
@@ -226,15 +261,15 @@ fn send(mut stream: &UnixStream, answer: &Answer) -> anyhow::Result<()> {
 
 // ------------------------------------------------------------------------------- who asks
 
-/// Asks the process that has the store in `directory` and waits for its answer.
+/// Asks the process that has the store in `directory` and waits for its answer. Asking ends where `observe` fails.
 ///
 /// # Errors
 ///
-/// When it can't be reached or says that it could not do it.
+/// When it can't be reached or says that it could not do it, and what `observe` fails with.
 pub fn ask(
     directory: &Path,
     request: &Request,
-    observe: &mut dyn FnMut(BackupProgress),
+    observe: &mut dyn FnMut(Told) -> anyhow::Result<()>,
 ) -> anyhow::Result<Answered> {
     let path = directory.join(SOCKET_NAME);
     let mut stream = UnixStream::connect(&path).with_context(|| {
@@ -250,11 +285,16 @@ pub fn ask(
     for line in BufReader::new(stream).lines() {
         let line = line.context("the process that has the store went away")?;
         match serde_json::from_str(&line).context("the answer is none that this release knows")? {
-            Answer::Progress(progress) => observe(progress),
+            Answer::Progress(progress) => observe(Told::Progress(progress))?,
+            Answer::Page(page) => observe(Told::Page(page))?,
             Answer::Backup(report) => return Ok(Answered::Backup(report)),
             Answer::Size(report) => return Ok(Answered::Size(report)),
+            Answer::Letters(answer) => return Ok(Answered::Letters(answer)),
             Answer::Error(error) => anyhow::bail!(error),
         }
     }
-    anyhow::bail!("the process that has the store ended before it had answered")
+    anyhow::bail!(
+        "the process that has the store ended before it had answered, or gave up as nobody took its answer for {} s",
+        LINE_TIMEOUT.as_secs()
+    )
 }

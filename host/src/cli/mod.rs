@@ -1,6 +1,6 @@
 //! The command line. Data goes to stdout, everything else to stderr.
 //!
-//! Exit codes: 0 ok, 1 failure, 2 usage, 5 conflict (a data directory in use, a pipeline that
+//! Exit codes: 0 ok, 1 failure, 2 usage, 3 a failure was not reproduced, 5 conflict (a data directory in use, a pipeline that
 //! changed since its last run), 74 a write or sync failed, or a sink's file was spoilt (committed
 //! rows are kept, the next run goes on), 130 interrupted.
 
@@ -8,6 +8,7 @@ pub mod bytes;
 pub mod check;
 pub mod control;
 pub mod data;
+pub mod dlq;
 pub mod graph;
 pub mod inspect;
 pub mod job_notes;
@@ -15,6 +16,8 @@ pub mod moves;
 pub(crate) mod printing;
 pub mod progress;
 pub mod queue;
+pub mod replay;
+pub mod repro;
 pub mod run;
 pub mod state;
 pub mod store;
@@ -61,6 +64,11 @@ pub enum Command {
     State(state::StateCommand),
     /// Make, fill, read and trim the queues of a data directory that nobody uses.
     Queue(queue::QueueArguments),
+    /// List, show, replay and discard dead letters: items that a computation failed on.
+    #[command(subcommand)]
+    Dlq(dlq::DlqCommand),
+    /// Make the call of a dead letter again, from a folder that `dlq repro` wrote.
+    Replay(replay::ReplayArguments),
     /// Back up, restore, check, compact or measure what a data directory holds.
     #[command(subcommand)]
     Store(store::StoreCommand),
@@ -82,6 +90,8 @@ pub enum Outcome {
     Done,
     /// The answer is no, and has been printed.
     Failed,
+    /// A failure that was to be reproduced did not come again; the difference has been printed.
+    NotReproduced,
     /// Something else stands in the way; it has been printed.
     Conflict,
     /// A signal ended it; a later run goes on.
@@ -93,6 +103,7 @@ impl Outcome {
         ExitCode::from(match self {
             Outcome::Done => 0,
             Outcome::Failed => 1,
+            Outcome::NotReproduced => 3,
             Outcome::Conflict => 5,
             Outcome::Interrupted => 130,
         })
@@ -133,6 +144,8 @@ pub fn main(open_storage: &OpenStorage) -> ExitCode {
         }
         Command::State(command) => state::run(command, cli.output, &logs),
         Command::Queue(arguments) => queue::queue(arguments, cli.output, &logs, open_storage),
+        Command::Replay(arguments) => replay::replay(arguments, cli.output, &logs),
+        Command::Dlq(command) => dlq::run(command, cli.output, &logs),
         Command::Store(command) => store::run(command, cli.output, &logs),
     };
     match outcome {

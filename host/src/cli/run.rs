@@ -22,6 +22,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::config;
 use crate::controller::admission::admit;
 use crate::controller::layout_mover::LayoutMoveError;
+use crate::controller::letters::unserved::UnservedReplays;
 use crate::controller::placement::PlacementError;
 use crate::controller::registry::RegistryError;
 use crate::controller::{self, Controller, ControllerError, StartContext};
@@ -79,6 +80,9 @@ struct RunDocument<'a> {
     progress: ProgressReading,
     outputs: Vec<&'a Path>,
     jobs: Vec<JobReading>,
+    /// Dead letters that were to be replayed and that no job of the run has.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    unserved_replays: &'a [UnservedReplays],
 }
 
 /// Runs a pipeline.
@@ -139,6 +143,10 @@ pub fn run(
     for change in &controller.accepted_changes {
         logs.print_line(&format!("accepted: {change}"));
     }
+    let unserved_replays = controller.unserved_replays;
+    for unserved in &unserved_replays {
+        logs.print_line(&format!("warning: {unserved}"));
+    }
     let (progress, run) = (controller.progress.clone(), controller.run);
     let mut view = ProgressView::start(progress.clone(), logs, &*clock);
     let end = wait_for_end(controller.worker, &storage, &data, &mut view, logs)?;
@@ -161,6 +169,7 @@ pub fn run(
         end,
         elapsed,
         progress: &progress,
+        unserved_replays,
         store_bytes: (storage.size())
             .context("failed to measure the data directory")?
             .total(),
@@ -200,8 +209,8 @@ fn wait_for_end(
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut ticks = tokio::time::interval(DRAW_PERIOD);
-        let mut control = ControlSocket::open(data, storage, logs);
         let handle = worker.handle();
+        let mut control = ControlSocket::open(data, storage, handle.clone(), logs);
         let (sender, mut ended) = tokio::sync::oneshot::channel();
         let storage = Arc::clone(storage);
         let thread = std::thread::Builder::new()
@@ -225,7 +234,7 @@ fn wait_for_end(
         };
         if control.busy() > 0 {
             logs.print_line(
-                "a backup is being written; the run ends when it is there, signal to end at once",
+                "another command is being answered, or its backup written; the run ends then, signal to end at once",
             );
             tokio::select! {
                 () = control.finish() => {}
@@ -339,6 +348,7 @@ struct EndedRun<'a> {
     end: JobEnd,
     elapsed: Duration,
     progress: &'a RunProgress,
+    unserved_replays: Vec<UnservedReplays>,
     store_bytes: u64,
 }
 
@@ -385,6 +395,7 @@ fn summarise(
             progress,
             outputs,
             jobs,
+            unserved_replays: &run.unserved_replays,
         })?,
         OutputFormat::Text => {
             for path in outputs {

@@ -11,6 +11,7 @@
 //! - [`source_lists`]: what came into the lists of its sources and what left them.
 //! - [`queues`]: the queues of the store.
 //! - [`sources`]: its sources, opened and compared with what was read before.
+//! - [`letters`]: dead letters, and what is asked to be done with them.
 //! - [`orphaned_files`]: what partitions and sinks that are gone have left open.
 //! - [`placement`]: the plans of the jobs, each under a lease.
 
@@ -23,6 +24,7 @@ pub mod graph;
 pub mod inventory;
 pub mod layout_mover;
 pub mod layouts;
+pub mod letters;
 pub mod orphaned_files;
 pub mod placement;
 pub mod queues;
@@ -42,6 +44,8 @@ use crate::clock::Clock;
 use crate::controller::admission::Admission;
 use crate::controller::change::{Change, lines};
 use crate::controller::layout_mover::{LayoutMove, LayoutMoveError, LayoutMover};
+use crate::controller::letters::discard::DiscardError;
+use crate::controller::letters::unserved::{UnservedReplays, settle_unserved};
 use crate::controller::orphaned_files::{finish_orphaned_files, sweep_forgotten_marks};
 use crate::controller::placement::{PlacementError, Planner};
 use crate::controller::queues::QueueError;
@@ -72,6 +76,8 @@ pub struct Controller {
     pub progress: RunProgress,
     /// What has changed since the last run, and was accepted.
     pub accepted_changes: Vec<Change>,
+    /// Dead letters that were to be replayed and have no job in this run.
+    pub unserved_replays: Vec<UnservedReplays>,
     /// The run that its jobs belong to.
     pub run: RunInProgress,
 }
@@ -105,6 +111,9 @@ pub enum ControllerError {
     /// What nobody goes on with could not be brought to its end.
     #[error("files and marks of partitions that are gone can't be brought to their end")]
     Orphaned(#[from] RepartitionError),
+    /// Dead letters that were to go, and that no job has, could not be discarded.
+    #[error(transparent)]
+    Letters(#[from] DiscardError),
     /// The store failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -200,6 +209,10 @@ impl Controller {
         }
         changes.retain(|before| swept.iter().all(|now| now.what != before.what));
         changes.extend(swept);
+        let wiring = planner.wiring();
+        let shapes = wiring.shapes().iter();
+        let served = shapes.flat_map(|shape| wiring.partitions(&shape.head).to_vec());
+        let unserved_replays = settle_unserved(&**storage, &pipeline.name, &served.collect())?;
         let plans = planner.plan(sources)?;
         let progress = RunProgress::default();
         Ok(Controller {
@@ -208,6 +221,7 @@ impl Controller {
                 .with_queue_keeper(keeper),
             progress,
             accepted_changes: changes,
+            unserved_replays,
             run: registration.run_in_progress(),
         })
     }

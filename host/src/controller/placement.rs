@@ -265,7 +265,9 @@ impl<'a> Planner<'a> {
             policy: options.failure,
             component: component.to_string_lossy().into_owned(),
             digest: admitted.component.digest().to_string(),
-            settings: RecordedSettings::of(admitted.settings()).to_json(),
+            settings: RecordedSettings::of(admitted.settings())
+                .with_states(&admitted.description)
+                .to_json(),
             inputs: options.inputs.clone(),
         }
     }

@@ -241,7 +241,7 @@ pub fn distribute(
                 .min()
         };
         let event_time = outputs.event_times.get(index).copied().or_else(inherited);
-        let Some(last) = parents.clone().last() else {
+        let Some(last) = parents.clone().next_back() else {
             continue;
         };
         let stream = &mut into[streams[outputs.streams[index] as usize]];

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::guest::computation::ComputationSettings;
+use crate::types::batch::Description;
 use crate::types::pipeline::{
     CallLimits, ClockGrant, DirectoryGrant, Grants, InstancePolicy, RandomGrant,
 };
@@ -21,6 +22,9 @@ pub struct RecordedSettings {
     pub grants: RecordedGrants,
     /// What one call may use.
     pub limits: RecordedLimits,
+    /// Names of the component's states, in the order of a batch's; empty where they are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<String>,
     /// When instances are made. A failure is a verdict on a fresh one whatever it says.
     pub instance: InstancePolicy,
     /// Whether an output may have several parents.
@@ -124,9 +128,18 @@ impl RecordedSettings {
                 log_bytes,
                 log_lines,
             },
+            states: Vec::new(),
             instance: *instance,
             relaxed_batching: *relaxed_batching,
         }
+    }
+
+    /// With the names of the states that the component declares.
+    #[must_use]
+    pub fn with_states(mut self, description: &Description) -> RecordedSettings {
+        let names = description.states.iter().map(|state| state.name.clone());
+        self.states = names.collect();
+        self
     }
 
     /// The settings of a computation of that name.
@@ -135,6 +148,7 @@ impl RecordedSettings {
             parameters,
             grants,
             limits,
+            states: _,
             instance,
             relaxed_batching,
         } = self;

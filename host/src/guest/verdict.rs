@@ -413,7 +413,7 @@ mod tests {
             let item = items.iter().position(|item| guilty.contains(item))?;
             Some(CallFault::Failure {
                 // Every other one is named.
-                item: (items[item] % 2 == 0).then_some(item as u32),
+                item: items[item].is_multiple_of(2).then_some(item as u32),
                 reason: "refused".to_owned(),
             })
         };

@@ -59,6 +59,10 @@ impl ParkedSource {
 }
 
 impl Source for ParkedSource {
+    fn decode_again(&mut self, record: &[u8]) -> Option<Vec<u8>> {
+        self.opened().ok()?.decode_again(record)
+    }
+
     fn poll(
         &mut self,
         limit: PollLimit,

@@ -44,3 +44,19 @@ pub fn read_letters(
     });
     Ok(letters.collect())
 }
+
+/// Of each letter whether it is there.
+///
+/// # Errors
+///
+/// When the store fails.
+pub fn are_kept(storage: &dyn Storage, ids: &[DeadLetterId]) -> Result<Vec<bool>, StorageError> {
+    let mut kept = Vec::with_capacity(ids.len());
+    for id in ids {
+        let key = keys::dead_letter(*id);
+        // The least key behind another one is that key and a zero byte.
+        let end = [&key[..], &[0]].concat();
+        kept.push(!storage.scan_keys(&key, &end, 1)?.is_empty());
+    }
+    Ok(kept)
+}

@@ -121,7 +121,7 @@ impl MemoryStorage {
 
     /// Puts a row there as it is.
     #[cfg(test)]
-    pub(in crate::storage) fn insert_row(&self, key: &[u8], value: &[u8]) {
+    pub(crate) fn insert_row(&self, key: &[u8], value: &[u8]) {
         self.lock().rows.insert(key.to_vec(), value.to_vec());
     }
 

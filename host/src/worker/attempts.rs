@@ -42,6 +42,8 @@ pub struct Attempts {
     known: PartitionAttempts,
     /// Set while the job is careful.
     careful: Option<Careful>,
+    /// Whether the item at hand is that of a dead letter, which has no attempts of its own.
+    is_replaying: bool,
     /// Whether the run was stopped while an item waited for its next attempt.
     is_interrupted: bool,
     /// Why a count could not be kept.
@@ -89,6 +91,7 @@ impl Attempts {
             storage: Arc::clone(storage),
             board: Arc::clone(board),
             clock: Arc::clone(clock),
+            is_replaying: false,
             is_interrupted: false,
             failed: None,
         })
@@ -172,7 +175,7 @@ impl Attempts {
             OnFailure::Skip | OnFailure::DeadLetter => AfterFailure::PassOver,
         };
         let is_deadline = matches!(error, GuestError::Deadline { .. });
-        if !is_deadline && determinism != Determinism::Host {
+        if self.is_replaying || (!is_deadline && determinism != Determinism::Host) {
             return settled;
         }
         match self.count(item()) {
@@ -191,6 +194,11 @@ impl Attempts {
                 }
             },
         }
+    }
+
+    /// From here on items are those of dead letters, or no more: they are tried once, each time that a person asks for it.
+    pub fn set_replaying(&mut self, is_replaying: bool) {
+        self.is_replaying = is_replaying;
     }
 
     /// How often an item was tried that is passed over.

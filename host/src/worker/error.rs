@@ -24,7 +24,7 @@ pub enum JobError {
         /// The epoch, which was given up.
         epoch: EpochId,
         /// The items in question.
-        location: ItemLocation,
+        location: Box<ItemLocation>,
         /// What the component did.
         source: Box<GuestError>,
     },
@@ -40,7 +40,7 @@ pub enum JobError {
         /// The epoch, which was given up.
         epoch: EpochId,
         /// The item.
-        location: ItemLocation,
+        location: Box<ItemLocation>,
         /// How often.
         attempts: u32,
     },
@@ -56,7 +56,7 @@ pub enum JobError {
         /// The epoch, which was given up.
         epoch: EpochId,
         /// The message.
-        location: ItemLocation,
+        location: Box<ItemLocation>,
         /// Bytes of its key.
         size_bytes: usize,
     },

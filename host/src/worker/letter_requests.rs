@@ -114,6 +114,11 @@ impl LetterRequests {
         may_end
     }
 
+    /// The partition's job serves no more in this run: what waits, and what is asked for later, is left to the next one.
+    pub fn leave(&self, partition: PartitionId) {
+        self.partitions().remove(&partition);
+    }
+
     fn partitions(&self) -> MutexGuard<'_, BTreeMap<PartitionId, PartitionRequests>> {
         self.by_partition.lock().expect(UNPOISONED)
     }

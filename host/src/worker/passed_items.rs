@@ -1,6 +1,6 @@
 //! Items that an epoch moves past though nothing could be made of them.
 
-use crate::types::dead_letter::DeadLetter;
+use crate::types::dead_letter::{DeadLetter, DeadLetterId};
 
 /// Those of the open epoch of a job, in the order in which it moved past them.
 #[derive(Debug, Default)]
@@ -9,4 +9,6 @@ pub(super) struct PassedItems {
     pub(super) letters: Vec<DeadLetter>,
     /// How many are not (`on_failure = "skip"`).
     pub(super) skipped: u64,
+    /// Dead letters of earlier epochs that go with this one.
+    pub(super) removed: Vec<DeadLetterId>,
 }

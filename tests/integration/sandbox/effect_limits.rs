@@ -114,7 +114,7 @@ fn a_state_value_may_not_be_larger_than_the_limit() {
 fn timers_of_a_key_are_counted_those_cancelled_too() {
     let setting = |amount| {
         behaving_much("sets-many-timers", amount, |limits| {
-            limits.timers_per_key = 20
+            limits.timers_per_key = 20;
         })
     };
     assert_eq!(parts(setting(4)), 1, "20 timers of the key are allowed");

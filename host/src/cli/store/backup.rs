@@ -10,7 +10,7 @@ use clap::Args;
 use indicatif::{HumanBytes, HumanCount};
 use serde::{Deserialize, Serialize};
 
-use crate::cli::control::{self, Answered, Request};
+use crate::cli::control::{self, Answered, Request, Told};
 use crate::cli::data::{DataArguments, Opened, open_embedded, tell_damage};
 use crate::cli::printing::{print_json, print_line};
 use crate::cli::task_view::TaskView;
@@ -86,9 +86,15 @@ pub fn backup(
         }
         Opened::Held(error) => {
             let request = Request::Backup { to };
+            let mut show = |told| {
+                if let Told::Progress(progress) = told {
+                    show(progress);
+                }
+                Ok(())
+            };
             match control::ask(&directory, &request, &mut show) {
                 Ok(Answered::Backup(report)) => report,
-                Ok(Answered::Size(_)) => anyhow::bail!("the answer is another request's"),
+                Ok(_) => anyhow::bail!("the answer is another request's"),
                 Err(refused) if refused.root_cause().is::<std::io::Error>() => {
                     logs.print_line(&format!("error: {refused:#}; {error}"));
                     return Ok(Outcome::Conflict);

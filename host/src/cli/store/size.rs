@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{HumanBytes, HumanCount};
 use serde::{Deserialize, Serialize};
 
-use crate::cli::control::{self, Answered, Request};
+use crate::cli::control::{self, Answered, Request, Told};
 use crate::cli::data::{DataArguments, Opened, open_embedded};
 use crate::cli::printing::{print_json, print_line};
 use crate::cli::task_view::TaskView;
@@ -65,12 +65,15 @@ pub fn size(
             ControlFlow::Continue(())
         })?,
         Opened::Held(error) => {
-            let mut show = |progress: crate::storage::backup::BackupProgress| {
-                show(progress.done, progress.total);
+            let mut show = |told| {
+                if let Told::Progress(progress) = told {
+                    show(progress.done, progress.total);
+                }
+                Ok(())
             };
             match control::ask(&data, &Request::Size, &mut show) {
                 Ok(Answered::Size(size)) => size,
-                Ok(Answered::Backup(_)) => anyhow::bail!("the answer is another request's"),
+                Ok(_) => anyhow::bail!("the answer is another request's"),
                 Err(refused) if refused.root_cause().is::<std::io::Error>() => {
                     logs.print_line(&format!("error: {refused:#}; {error}"));
                     return Ok(Outcome::Conflict);

@@ -337,6 +337,10 @@ impl DirectorySource {
 }
 
 impl Source for DirectorySource {
+    fn decode_again(&mut self, record: &[u8]) -> Option<Vec<u8>> {
+        self.current.as_mut()?.source.decode_again(record)
+    }
+
     fn poll(
         &mut self,
         limit: PollLimit,

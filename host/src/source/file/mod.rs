@@ -419,6 +419,18 @@ enum Taken {
 }
 
 impl Source for FileSource {
+    fn decode_again(&mut self, record: &[u8]) -> Option<Vec<u8>> {
+        // Names of columns are known once the file's first row was read.
+        let decoder = match self.options.format {
+            RecordFormat::Lines => &mut Decoder::Lines,
+            RecordFormat::Jsonl => &mut Decoder::Jsonl,
+            RecordFormat::Csv => self.decoder.as_mut()?,
+        };
+        let mut payload = Vec::new();
+        let fits = record.len() <= self.options.max_record_bytes;
+        (fits && decoder.decode(record, &mut payload).is_ok()).then_some(payload)
+    }
+
     fn poll(
         &mut self,
         limit: PollLimit,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::storage::check::catalog::CatalogFacts;
 use crate::storage::check::queues::QueueCheck;
 use crate::storage::check::{PartitionFacts, StoreCheck};
+use crate::storage::letter_codec::decode_letter;
 use crate::storage::{StorageError, codec, keys, timer_codec, timer_keys};
 use crate::types::epoch::Head;
 use crate::types::ids::{EpochId, PartitionId, SinkFileId};
@@ -150,6 +151,15 @@ impl<'a> BulkCheck<'a> {
                     return bad_key();
                 }
                 codec::decode_plain(row, value)?;
+            }
+            keys::DEAD_LETTER => {
+                let Some(id) = keys::parse_dead_letter(key) else {
+                    return bad_key();
+                };
+                decode_letter(id, &value)?;
+                return Ok(self
+                    .is_ahead(partition, id.epoch)
+                    .then(|| format!("dead letter {id} is of an epoch that is not decided")));
             }
             keys::QUEUE_ROWS => return self.queues.chunk(key, &value),
             keys::QUEUE_BOUNDS => return self.queues.bounds(partition, key, &value),

@@ -3,6 +3,9 @@
 use super::*;
 use crate::storage::codec::LeaseRow;
 use crate::storage::contract::queue_append;
+use crate::storage::letter_codec::encode_letter;
+use crate::storage::letter_codec::tests::full_letter;
+use crate::storage::letter_requests::tests::letter;
 use crate::storage::queue_codec::{QueueChunk, WithheldRows, chunk_key, encode_queue_bounds};
 use crate::storage::{StoredRow, codec, timer_keys};
 use crate::types::batch::TimeDomain;
@@ -203,6 +206,10 @@ fn each_kind_of_row_is_held_against_its_key_and_its_format() {
             keys::source_mark(PARTITION, "monday"),
             "p3: the row \\x0f\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x03monday",
         ),
+        (
+            keys::dead_letter(letter(3, 2, 0)),
+            "p3: dead letter p3-e2-0",
+        ),
     ] {
         let mut text = String::new();
         // A record that does not decode is none.
@@ -258,6 +265,22 @@ fn rows_are_held_against_heads_and_against_each_other() {
     assert_eq!(
         text,
         "p3: lane p3/s1>p4 has a chunk of epoch e3, which is not decided"
+    );
+    let text = finding(|store| {
+        let ahead = keys::dead_letter(letter(3, 3, 0));
+        store.set(ahead, Some(encode_letter(&full_letter())));
+    });
+    assert_eq!(
+        text,
+        "p3: dead letter p3-e3-0 is of an epoch that is not decided"
+    );
+    let text = finding(|store| {
+        let requests = keys::letter_requests(letter(3, 2, 0));
+        store.catalog.push((requests, b"\x01\x00".to_vec()));
+    });
+    assert!(
+        text.starts_with("-: the requests from dead letter p3-e2-0 on"),
+        "{text}"
     );
     let text = finding(|store| {
         store.set(

@@ -7,6 +7,7 @@
 mod keyed;
 mod node;
 mod passed;
+mod replay;
 
 use crate::engine::call::{map_batches, transform_batch};
 use crate::engine::epoch::{BatchRoom, OpenEpoch};
@@ -45,6 +46,16 @@ pub struct ChainNodes {
     pub transform: Option<NodePlan>,
     /// The maps behind it, each after those that feed it.
     pub maps: Vec<NodePlan>,
+}
+
+/// Whose chain it is.
+pub struct ChainPartition<'a> {
+    /// The job's partition.
+    pub partition: PartitionId,
+    /// How often its items are tried.
+    pub attempts: Attempts,
+    /// Where its states and timers are.
+    pub storage: &'a dyn Storage,
 }
 
 /// The transform of a job, if it has one, and its maps.
@@ -137,9 +148,13 @@ impl Chain {
         limits: EpochLimits,
         state_cache_bytes: usize,
         stands_at: &EpochTime,
-        attempts: Attempts,
-        (partition, storage): (PartitionId, &dyn Storage),
+        of: ChainPartition<'_>,
     ) -> Result<Chain, TimersError> {
+        let ChainPartition {
+            partition,
+            attempts,
+            storage,
+        } = of;
         let ChainNodes { transform, maps } = nodes;
         let keyed = |plan: NodePlan| {
             let declared = plan.computation.description();
@@ -484,12 +499,22 @@ impl Chain {
     /// Runs the maps on what the transform or the source has put into the streams.
     fn run_maps(
         &mut self,
+        first_failure: Option<Box<ChainFailure>>,
+        epoch: &mut OpenEpoch,
+    ) -> Result<(), ChainError> {
+        self.run_maps_from(0, first_failure, epoch)
+    }
+
+    /// The same from one of the maps on.
+    fn run_maps_from(
+        &mut self,
+        first: usize,
         mut first_failure: Option<Box<ChainFailure>>,
         epoch: &mut OpenEpoch,
     ) -> Result<(), ChainError> {
         // After a failure the computations behind it still see what the items before it led to:
         // one of those may fail there, and comes first.
-        for place in 0..self.maps.len() {
+        for place in first..self.maps.len() {
             if let Some(failure) = self.run_map(place, epoch)? {
                 first_failure = Some(failure);
             }

@@ -28,36 +28,6 @@ pub struct KeptItem {
     pub attempts: u32,
 }
 
-impl KeptItem {
-    /// About how many bytes it adds to an epoch.
-    pub fn size_bytes(&self) -> usize {
-        const REST_BYTES: usize = 256;
-        let item = match &self.item {
-            LetterItem::Message { key, payload, .. } => key.len() + payload.len(),
-            LetterItem::Timer { key, .. } => key.len(),
-            LetterItem::Record { bytes, .. } => bytes.len(),
-        };
-        let origin = match &self.origin {
-            LetterOrigin::Source { .. } => 0,
-            LetterOrigin::Computation(computation) => {
-                let batch = &computation.batch;
-                let states = batch.states.iter().map(|state| state.values.size_bytes());
-                let messages = &batch.messages.payloads;
-                computation.settings.len() + messages.size_bytes() + states.sum::<usize>()
-            }
-        };
-        let LetterFailure {
-            reason,
-            backtrace,
-            stdout,
-            stderr,
-            ..
-        } = &self.failure;
-        let texts = [reason, backtrace, stdout, stderr].map(String::len);
-        REST_BYTES + item + origin + texts.iter().sum::<usize>()
-    }
-}
-
 impl PassedOver {
     /// An item that the computation of `plan` was passed over for, after `attempts`. `roots` are the items of the
     /// job's input that the items of the call go back to.

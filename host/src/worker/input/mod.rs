@@ -71,6 +71,11 @@ pub enum ItemLocation {
         /// The moment that it was set for.
         trigger_time: Timestamp,
     },
+    /// The item of a dead letter.
+    Replayed {
+        /// Where it had come from.
+        location: String,
+    },
     /// Messages of lanes.
     Messages {
         /// The first one.
@@ -96,6 +101,7 @@ impl std::fmt::Display for ItemLocation {
             ItemLocation::Records { source, records } => {
                 write!(formatter, "{records} of {source}")
             }
+            ItemLocation::Replayed { location } => formatter.write_str(location),
             ItemLocation::Timer {
                 stream,
                 key,

@@ -97,6 +97,14 @@ impl SourceInput {
         }
     }
 
+    /// A record that could not be decoded when it came, if it can be now.
+    pub fn decode_again(&mut self, record: &[u8]) -> Option<InputMessages> {
+        let payload = self.source.decode_again(record)?;
+        let mut input = InputMessages::default();
+        input.push(0, b"", 0, &payload);
+        Some(input)
+    }
+
     /// What is to be committed with the position, for an epoch.
     pub fn seal_marks(&mut self) -> Vec<SourceMark> {
         self.source.take_marks()

@@ -61,6 +61,7 @@ impl Job {
             counts,
             time,
             items,
+            served: std::mem::take(&mut self.served),
         };
         (self.storage.submit_epoch(self.lease, commit), submitted)
     }
@@ -71,6 +72,7 @@ impl Job {
         let mut parts = SealedParts {
             trims: self.output.take_trims(&self.board),
             dead_letters: std::mem::take(&mut self.passed.letters),
+            removed_letters: self.take_removed_letters(),
             ..SealedParts::default()
         };
         let mut coverage = Vec::new();
@@ -154,6 +156,8 @@ impl Job {
             tracing::debug!(%epoch, timers = submitted.time.fired_count, "timers fired");
         }
         self.chain.attempts().passed(submitted.items)?;
+        let requests = self.board.letter_requests();
+        requests.done(&submitted.served, &*self.storage)?;
         self.output.committed(epoch, &submitted.chunks, &self.board);
         let coverage = submitted.coverage.into_iter();
         coverage.for_each(|lane| lane.tell(&self.board));

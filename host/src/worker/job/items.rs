@@ -9,6 +9,7 @@ use crate::engine::public_ids::PublicIds;
 use crate::engine::stream::InputMessages;
 use crate::engine::watermark::InputWatermarks;
 use crate::sink::{SinkError, SinkMessage};
+use crate::storage::letter_rows::letter_size_bound;
 use crate::types::batch::Timestamp;
 use crate::types::dead_letter::DeadLetter;
 use crate::types::ids::{EpochId, PartitionId, PublicId};
@@ -139,7 +140,7 @@ impl Job {
     }
 
     /// What timers that are set now are set by.
-    fn timer_setting(&self) -> TimerSetting {
+    pub(super) fn timer_setting(&self) -> TimerSetting {
         TimerSetting {
             now: self.clock.now(),
             at_end: self.time.is_at_end(),
@@ -216,13 +217,12 @@ impl Job {
 
     /// Takes the items of the last batch that computations were passed over for into the epoch; `locations` says where
     /// each comes from.
-    fn keep_passed(&mut self, epoch: &mut OpenEpoch, locations: Vec<ItemLocation>) {
+    pub(super) fn keep_passed(&mut self, epoch: &mut OpenEpoch, locations: Vec<ItemLocation>) {
         for (passed, location) in self.chain.take_passed().into_iter().zip(locations) {
             let Some(kept) = passed.kept else {
                 self.passed.skipped += 1;
                 continue;
             };
-            epoch.add_output_bytes(kept.size_bytes());
             let KeptItem {
                 origin,
                 item,
@@ -235,7 +235,7 @@ impl Job {
                 %location,
                 "item dead-lettered"
             );
-            self.passed.letters.push(DeadLetter {
+            let letter = DeadLetter {
                 pipeline: self.pipeline.clone(),
                 deployment: self.identity.deployment,
                 written: self.clock.now(),
@@ -245,14 +245,16 @@ impl Job {
                 location: location.to_string(),
                 failure,
                 attempts,
-            });
+            };
+            epoch.add_output_bytes(letter_size_bound(&letter));
+            self.passed.letters.push(letter);
         }
     }
 
     /// Names the messages that the last batch led to and puts them into lanes and sinks. `times` has the
     /// write or creation time of what follows from each item, `ids` what each item is known by, where messages may
     /// go back to several.
-    fn route(
+    pub(super) fn route(
         &mut self,
         epoch: &mut OpenEpoch,
         times: &TimestampRuns,
@@ -332,12 +334,12 @@ impl Job {
 }
 
 /// A message that a sink did not take.
-struct RefusedMessage {
+pub(super) struct RefusedMessage {
     /// The sink's place among the job's.
-    sink: usize,
+    pub(super) sink: usize,
     /// The item of the batch that it goes back to.
     item: u32,
-    error: SinkError,
+    pub(super) error: SinkError,
 }
 
 fn timer_location(place: TimerPlace) -> ItemLocation {
@@ -353,7 +355,7 @@ fn timer_location(place: TimerPlace) -> ItemLocation {
     }
 }
 
-fn chain_failed(
+pub(super) fn chain_failed(
     error: ChainError,
     partition: PartitionId,
     epoch: EpochId,
@@ -369,7 +371,7 @@ fn chain_failed(
             computation,
             partition,
             epoch,
-            location: locate(&(item..item + 1)),
+            location: Box::new(locate(&(item..item + 1))),
             size_bytes,
         },
         ChainError::TooMuch {
@@ -388,14 +390,14 @@ fn chain_failed(
             computation,
             partition,
             epoch,
-            location: locate(&(0..1)),
+            location: Box::new(locate(&(0..1))),
             attempts,
         },
         ChainError::Guest(failure) => JobError::Guest {
             computation: failure.computation,
             partition,
             epoch,
-            location: locate(&failure.items),
+            location: Box::new(locate(&failure.items)),
             source: Box::new(failure.error),
         },
     }

@@ -11,6 +11,7 @@
 mod commit;
 mod files;
 mod items;
+mod replays;
 mod rest;
 mod undecodable;
 
@@ -21,6 +22,7 @@ use crate::clock::Clock;
 use crate::engine::epoch::{BatchRoom, EpochIdentity, OpenEpoch};
 use crate::source::SourceError;
 use crate::storage::{CommitTicket, Storage, rows};
+use crate::types::dead_letter::DeadLetterId;
 use crate::types::epoch::{EpochTime, LaneChunk};
 use crate::types::ids::EpochId;
 use crate::types::lease::Lease;
@@ -28,7 +30,7 @@ use crate::types::pipeline::{EpochLimits, OnFailure};
 use crate::worker::announced::JobContext;
 use crate::worker::attempts::Attempts;
 use crate::worker::board::LaneBoard;
-use crate::worker::chain::{Chain, ChainNodes};
+use crate::worker::chain::{Chain, ChainNodes, ChainPartition};
 use crate::worker::error::JobError;
 use crate::worker::input::InputItems;
 use crate::worker::input::lane::LaneCoverage;
@@ -70,6 +72,8 @@ pub struct Job {
     sink_rows: u64,
     /// Items that the open epoch moves past though nothing could be made of them.
     passed: PassedItems,
+    /// Requests for dead letters that the open epoch serves.
+    served: Vec<DeadLetterId>,
     /// What becomes of records that the source can't decode.
     on_undecodable: OnFailure,
     /// When the source's partition may be read, where it has to wait for others.
@@ -93,6 +97,8 @@ struct SubmittedEpoch {
     time: EpochTime,
     /// Items that it took.
     items: u64,
+    /// Requests for dead letters that it serves.
+    served: Vec<DeadLetterId>,
 }
 
 /// Where a job's items come from.
@@ -186,8 +192,11 @@ impl Job {
             plan.limits,
             plan.memory.state_cache_bytes,
             time.now(),
-            attempts,
-            (plan.lease.partition, &*context.storage),
+            ChainPartition {
+                partition: plan.lease.partition,
+                attempts,
+                storage: &*context.storage,
+            },
         )?;
         Ok(Job {
             identity: EpochIdentity {
@@ -214,6 +223,7 @@ impl Job {
             clock: context.clock,
             sink_rows: 0,
             passed: PassedItems::default(),
+            served: Vec::new(),
             on_undecodable,
             turn,
             pace,
@@ -284,6 +294,9 @@ impl Job {
             return self.settle_or_idle();
         }
         let mut epoch = self.open_epoch();
+        if self.has_letter_requests() {
+            return self.serve_letters(epoch);
+        }
         if let Err(error) = self.take_items(&mut epoch) {
             // What failed may only have been computed because of an epoch that is not decided.
             self.settle()?;
@@ -409,6 +422,7 @@ impl Job {
     /// The input is at its end: once the readers have taken everything, removes it.
     fn finish(&mut self) -> Result<JobStep, JobError> {
         self.output.close(&self.board);
+        self.board.letter_requests().leave(self.lease.partition);
         if let Some(pace) = &mut self.pace {
             pace.tell(Activity::Ended, &self.time, &self.board);
         }

@@ -147,7 +147,7 @@ pub fn process(parameters: &str, batch: &Batch) -> Result<Effects, Failure> {
         "numbers-messages-in-the-batch" => {
             Ok(echo_with(batch, |index| index.to_string().into_bytes()))
         }
-        "obeys-payloads" => obey::process(batch),
+        "obeys-payloads" => obey::process(batch, parameters.payload == "forgive"),
         "panics" => panic!("the guest panics on purpose"),
         "panics-on-a-payload" => Ok(echo_but(batch, &parameters.payload)),
         "panics-on-second-call" if count_calls() > 1 => panic!("called twice"),
