@@ -125,11 +125,8 @@ impl Parts {
                         AfterFailure::Fail => return Err(error),
                         AfterFailure::TryAgain => self.waiting.push(next),
                         AfterFailure::PassOver => {
-                            joined.passed_items.push(PassedItem {
-                                item,
-                                batch: part.batch,
-                                error,
-                            });
+                            let passed = PassedItem::new(item, part.batch, error);
+                            joined.passed_items.push(passed);
                             if let Some(rest) = self.waiting.last_mut() {
                                 rest.level = 0;
                             }

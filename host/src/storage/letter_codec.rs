@@ -2,6 +2,7 @@
 
 use crate::storage::codec::{FORMAT_VERSION, Finding, NewValue};
 use crate::storage::{StorageError, keys};
+use crate::types::column::Column;
 use crate::types::dead_letter::{DeadLetter, DeadLetterId, LetterItem, LetterOrigin};
 use crate::types::epoch::EpochCommit;
 use crate::types::format_version::unknown_version;
@@ -12,9 +13,41 @@ pub(super) const LETTERS_PER_EPOCH_MAX: usize = 1 << 20;
 /// A letter's bytes, its format version first. Behind that they are postcard's, as letters are few and read by
 /// people.
 pub(super) fn encode_letter(letter: &DeadLetter) -> Vec<u8> {
-    postcard::to_extend(letter, vec![FORMAT_VERSION]).expect(
-        "writing into memory can't fail, and a letter has no map or sequence of unknown length",
-    )
+    let stored = without_second_payload(letter);
+    postcard::to_extend(stored.as_ref().unwrap_or(letter), vec![FORMAT_VERSION])
+        .expect("writing into memory can't fail, and a letter has no sequence of unknown length")
+}
+
+/// The same letter without the payload in its batch, where that is the item's: it is written once. `None` where it is
+/// not.
+fn without_second_payload(letter: &DeadLetter) -> Option<DeadLetter> {
+    let (LetterOrigin::Computation(computation), LetterItem::Message { payload, .. }) =
+        (&letter.origin, &letter.item)
+    else {
+        return None;
+    };
+    let mut payloads = computation.batch.messages.payloads.iter();
+    let is_same = payloads.next().is_some_and(|first| first == payload);
+    (is_same && payloads.next().is_none()).then(|| {
+        let mut stored = letter.clone();
+        if let LetterOrigin::Computation(computation) = &mut stored.origin {
+            computation.batch.messages.payloads = Column::default();
+        }
+        stored
+    })
+}
+
+/// Puts the payload back.
+fn with_second_payload(mut letter: DeadLetter) -> DeadLetter {
+    if let (LetterOrigin::Computation(computation), LetterItem::Message { payload, .. }) =
+        (&mut letter.origin, &letter.item)
+    {
+        let messages = &mut computation.batch.messages;
+        if messages.payloads.is_empty() && messages.streams.len() == 1 {
+            messages.payloads.push(payload);
+        }
+    }
+    letter
 }
 
 /// At least the size of a letter's bytes, and not much more.
@@ -68,7 +101,7 @@ pub(super) fn decode_letter_bytes(bytes: &[u8]) -> Result<DeadLetter, Finding> {
             let (letter, rest) = postcard::take_from_bytes(bytes)
                 .map_err(|error| format!("it can't be read: {error}"))?;
             match rest.len() {
-                0 => Ok(letter),
+                0 => Ok(with_second_payload(letter)),
                 count => Err(format!("{count} bytes follow its end")),
             }
         }
@@ -165,6 +198,7 @@ pub(in crate::storage) mod tests {
                     },
                     ..Batch::default()
                 },
+                left_out_state_bytes: 0,
             })),
             item: LetterItem::Message {
                 stream: "departures".to_owned(),

@@ -151,8 +151,10 @@ pub struct FailedComputation {
     pub digest: String,
     /// Its settings (parameters, grants, limits), as JSON text of an object: `guest::RecordedSettings` writes and reads it.
     pub settings: String,
-    /// The one-item batch with the states of its key, as they were.
+    /// The one-item batch with the states of its key, as they were; without them where they were too large.
     pub batch: Batch,
+    /// Bytes of states that the batch is without; 0 where it has them all.
+    pub left_out_state_bytes: u64,
 }
 
 /// An item as it came.

@@ -147,6 +147,7 @@ pub(crate) mod tests {
             deployment: 1,
             written,
             origin: LetterOrigin::Computation(Box::new(FailedComputation {
+                left_out_state_bytes: 0,
                 name: computation.to_owned(),
                 component: "/totals.wasm".to_owned(),
                 digest: "00ff".to_owned(),

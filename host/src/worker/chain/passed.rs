@@ -41,7 +41,12 @@ impl PassedOver {
         let failure = || passed.error.letter_failure().unwrap_or_default();
         PassedOver {
             root,
-            kept: keep(plan, passed.batch, failure, attempts),
+            kept: keep(
+                plan,
+                (passed.batch, passed.left_out_state_bytes),
+                failure,
+                attempts,
+            ),
         }
     }
 
@@ -55,7 +60,7 @@ impl PassedOver {
         };
         PassedOver {
             root: 0,
-            kept: keep(plan, batch, failure, attempts),
+            kept: keep(plan, (batch, 0), failure, attempts),
         }
     }
 }
@@ -65,7 +70,7 @@ const GIVEN_UP: &str = "unclean_stop";
 
 fn keep(
     plan: &NodePlan,
-    batch: Batch,
+    (batch, left_out_state_bytes): (Batch, u64),
     failure: impl FnOnce() -> LetterFailure,
     attempts: u32,
 ) -> Option<Box<KeptItem>> {
@@ -81,6 +86,7 @@ fn keep(
                 digest: of.digest.clone(),
                 settings: of.settings.clone(),
                 batch,
+                left_out_state_bytes,
             })),
         })
     })

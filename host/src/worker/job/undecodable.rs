@@ -25,7 +25,7 @@ impl Job {
             epoch.add_undecodable(number, &record.bytes, record.size_bytes);
             let location = source.locate_record(record.position).to_string();
             let (class, reason) = (record.flaw.class(), record.flaw.to_string());
-            tracing::debug!(epoch = %epoch.id(), %location, %reason, "record passed over");
+            tracing::trace!(epoch = %epoch.id(), %location, %reason, "record passed over");
             if self.on_undecodable == OnFailure::Skip {
                 self.passed.skipped += 1;
                 continue;
