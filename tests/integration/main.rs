@@ -15,6 +15,8 @@ mod changes;
 mod example;
 // The pipeline that several of them run.
 mod flights;
+// Dead letters at the command line.
+mod dead_letters;
 // Directories that are read and written, and records that are made.
 mod directories;
 // What an epoch is, and each fault that one can meet.

@@ -110,7 +110,7 @@ fn write_line(to: &mut dyn Write, letter: &ListedLetter, is_first: bool) -> anyh
             reason,
         ] = cells;
         let line = format!(
-            "{id:<14} {written:<24} {origin:<20} {class:<16} {item:<24} {location:<32} {attempts:>8} {asked:<8} {reason}"
+            "{id:<14} {written:<24} {origin:<20} {class:<16} {item:<24} {location:<48} {attempts:>8} {asked:<8} {reason}"
         );
         writeln!(to, "{}", line.trim_end())
     };
