@@ -188,3 +188,54 @@ fn named(column: &str) -> String {
         }
     }
 }
+
+/// Whatever way items fail in: those that are passed over have no part in what the others lead to, and each comes back
+/// with the call that failed.
+#[test]
+fn p1_items_that_are_passed_over_leave_the_others_as_they_would_be_without_them() {
+    let obeying = || {
+        behaving("obeys-payloads", |settings| {
+            settings.limits.fuel = 100_000_000;
+            settings.limits.memory_bytes = 32 << 20;
+            settings.limits.output_bytes = 1 << 20;
+        })
+    };
+    let mut given: Vec<&str> = Vec::new();
+    for word in BAD {
+        given.extend(["good", word]);
+    }
+    given.extend(["good", "good"]);
+    let mut passed = Vec::new();
+    let call = obeying()
+        .process_deciding(&batch(&given, true), &mut |item, error| {
+            assert!(error.is_verdict(), "{error}");
+            passed.push(given[item as usize]);
+            AfterFailure::PassOver
+        })
+        .expect("all that fail are passed over");
+    assert_eq!(passed, BAD);
+    let good: Vec<&str> = given
+        .iter()
+        .copied()
+        .filter(|word| *word == "good")
+        .collect();
+    let alone = obeying()
+        .process(&batch(&good, true))
+        .expect("they are good");
+    assert_eq!(payloads(&call), payloads(&alone));
+    assert_eq!(call.effects.states, alone.effects.states);
+    for (before, item) in (1..).zip(&call.passed_items) {
+        assert_eq!(item.batch.messages.payloads.iter().count(), 1);
+        let state = item.batch.states[0].values.iter().next();
+        assert_eq!(
+            state,
+            Some(before.to_string().as_bytes()),
+            "what was good before it"
+        );
+    }
+    // The same under other cuts, and a computation that would pass one of them then is found out.
+    let computation = obeying();
+    for at in [1, 7, given.len() - 1] {
+        (computation.verify_cut(&batch(&given, true), &call, at)).expect("it is the same");
+    }
+}

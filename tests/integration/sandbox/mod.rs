@@ -18,11 +18,12 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use guest_behaviours::behaviours::{BEHAVIOURS, WRONG_COLUMNS};
+use guest_behaviours::obey::BAD;
 use tidelock::guest::error::NotAComponent;
 use tidelock::guest::policy::{self, Determinism};
 use tidelock::guest::{
-    Call, CallReport, Component, Computation, ComputationSettings, GuestError, GuestOptions,
-    GuestRuntime,
+    AfterFailure, Call, CallReport, Component, Computation, ComputationSettings, GuestError,
+    GuestOptions, GuestRuntime,
 };
 use tidelock::types::batch::{Batch, MessageColumns, StateColumn};
 use tidelock::types::column::Column;
