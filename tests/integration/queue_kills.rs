@@ -135,7 +135,10 @@ fn kill_rounds(host: &Path, folder: &TestHost) -> Kills {
         kills.runs += usize::from(run.kill().was_killed());
     }
     let _ = start(host, folder, &PUSH).wait().expect_code(0);
-    let _ = start(host, folder, &["run", "."]).wait().expect_code(0);
+    // A run that was killed behind the end of its input is gone on with first; what came later is the next one's.
+    for _ in 0..2 {
+        let _ = start(host, folder, &["run", "."]).wait().expect_code(0);
+    }
     println!("{kills:?}");
     kills
 }
