@@ -47,7 +47,7 @@ fn pipeline(lines: &[String], more: &str) -> TestHost {
 
 fn write_pipeline(folder: &TestHost, more: &str, edit: impl FnOnce(&mut Table)) {
     let mut file: Table = PIPELINE.parse().expect("the pipeline is TOML");
-    let guests = [("join", "joins_lines"), ("picky", "behaviours")];
+    let guests = [("join", "joins_lines"), ("picky", "refuses_a_block")];
     let components = file["components"].as_table_mut().expect("it is a table");
     for (name, guest) in guests {
         components.insert(
@@ -163,7 +163,7 @@ component = "picky"
 kind = "transform"
 inputs = ["blocks"]
 outputs = []
-parameters = { behaviour = "panics-on-a-payload", payload = '["d","e","f"]' }
+parameters = { refused = '["d","e","f"]' }
 "#;
 
 /// The id that the run's error calls the message by.
@@ -234,7 +234,7 @@ fn b2_a_map_that_joins_without_permission_is_refused_with_line_and_remedy() {
 fn relaxed_batching_is_shown_and_is_for_maps_alone() {
     let folder = pipeline(&numbered(5), "");
     let checked = folder.run(["check", "."]);
-    let text = checked.expect_code(0).stderr_text();
+    let text = checked.expect_code(0).stdout_text();
     let line = 1
         + (std::str::from_utf8(&folder.read("tidelock.toml")).expect("it is text"))
             .lines()
@@ -250,7 +250,7 @@ fn relaxed_batching_is_shown_and_is_for_maps_alone() {
         file["computations"]["join"]["kind"] = "transform".into();
     });
     let checked = folder.run(["check", "."]);
-    let text = checked.expect_code(1).stderr_text();
+    let text = checked.expect_code(1).stdout_text();
     assert!(
         text.contains("only a map may have outputs of several parents"),
         "{text}"

@@ -231,7 +231,7 @@ impl Tables<'_> {
             (true, _) => self.report.warning(
                 allowed.line,
                 format!("{what} may batch with relaxed guarantees: its outputs depend on how input is cut into batches"),
-                "remove the field where results must not; a transform gathers messages in its state",
+                "remove the field where results must not, as a transform gathers messages in its state",
             ),
             (false, _) => {}
         }

@@ -9,8 +9,12 @@
 
 use std::ops::Bound;
 use std::path::Path;
+use std::sync::Arc;
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
+use fjall::compaction::Leveled;
+use fjall::{
+    AbstractTree as _, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot,
+};
 
 use crate::storage::embedded::lock::open_when_released;
 use crate::storage::embedded::mark::Mark;
@@ -39,6 +43,10 @@ const KEYSPACE: &str = "rows";
 /// Threads that write and compact tables. Of several, fjall keeps one free of compactions, which for
 /// as long as another compacts hands the request for the next one round and round, at full speed.
 const WORKER_THREADS: usize = 1;
+
+/// How large tables become, in bytes. A table goes whole when all its rows are trimmed, and a compaction takes few
+/// whole tables: so the smaller they are, the less of what is gone stays, and the less is written anew.
+pub(super) const TABLE_BYTES: u64 = 8 << 20;
 
 /// Most bytes of journals before tables are written to get rid of them.
 const JOURNAL_BYTES_MAX: u64 = 512 << 20;
@@ -79,7 +87,11 @@ impl Bulk {
                 fjall::Error::JournalRecovery(_) => OpenError::TornJournal(error),
                 error => OpenError::Failed(failed("open", error)),
             })?;
-        let rows = (database.keyspace(KEYSPACE, KeyspaceCreateOptions::default))
+        let options = || {
+            let strategy = Leveled::default().with_table_target_size(TABLE_BYTES);
+            KeyspaceCreateOptions::default().compaction_strategy(Arc::new(strategy))
+        };
+        let rows = (database.keyspace(KEYSPACE, options))
             .map_err(|error| OpenError::Failed(failed("open its rows", error)))?;
         Ok(Bulk {
             database,
@@ -199,6 +211,20 @@ impl Bulk {
     pub(super) fn compact(&self) -> Result<(), StorageError> {
         (self.rows.rotate_memtable_and_wait()).map_err(|error| failed("write a table", error))?;
         (self.rows.major_compact()).map_err(|error| failed("compact its tables", error))
+    }
+
+    /// Gives back the tables whose rows all lie in a range, of which the caller wants none. What was removed in the
+    /// range may be there again behind that: removals go with the tables that hold them. Views and snapshots keep
+    /// what they see. Waits for a compaction that runs.
+    pub(super) fn drop_tables(&self, range: KeyRange) -> Result<(), StorageError> {
+        (self.rows.tree.drop_range::<Vec<u8>, _>(range))
+            .map_err(|error| failed("give tables back", error.into()))
+    }
+
+    /// How many tables there are.
+    #[cfg(test)]
+    pub(super) fn table_count(&self) -> usize {
+        self.rows.table_count()
     }
 
     /// Bytes of tables and journals.

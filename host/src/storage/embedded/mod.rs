@@ -87,6 +87,7 @@ use lock::DirectoryLock;
 use opening::read_or_refuse;
 use overlay::Overlay;
 use queue::{Queue, QueueTrim, Submitted, TrimmedRows, Work};
+use queue_partitions::SweptQueue;
 use run::Run;
 pub use sink_checks::check_new_sink_file;
 pub use sink_files::SinkFileLength;
@@ -263,7 +264,7 @@ struct Shared {
     damaged: RwLock<BTreeMap<PartitionId, Damage>>,
     sink_files: Mutex<SinkFiles>,
     /// Below which offset no chunk of a queue's partition is stored, where that is known.
-    swept_queues: Mutex<HashMap<PartitionId, u64>>,
+    swept_queues: Mutex<HashMap<PartitionId, SweptQueue>>,
     /// Told of new rows in queues.
     queue_listeners: RwLock<Vec<QueueListener>>,
     /// Held for writing while a catalog change is not durable yet, so that nobody reads it.
@@ -665,7 +666,9 @@ impl Storage for EmbeddedStorage {
 
     fn trim_queues(&self, trims: &[(PartitionId, u64)]) -> Result<(), StorageError> {
         self.shared.check_queue_ends()?;
-        self.ask_to_trim(TrimmedRows::Below(trims.to_vec()))
+        self.ask_to_trim(TrimmedRows::Below(trims.to_vec()))?;
+        let mut queues = trims.iter().map(|(queue, _)| *queue);
+        queues.try_for_each(|queue| self.shared.give_back_trimmed(queue))
     }
 
     fn check_queue_ends(&self) -> Result<(), StorageError> {
@@ -673,7 +676,8 @@ impl Storage for EmbeddedStorage {
     }
 
     fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError> {
-        self.ask_to_trim(TrimmedRows::All(queue))
+        self.ask_to_trim(TrimmedRows::All(queue))?;
+        self.shared.give_back_all(queue)
     }
 
     fn on_queue_append(&self, listener: QueueListener) {

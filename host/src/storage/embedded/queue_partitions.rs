@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use crate::storage::embedded::bulk::{RowBytes, RowChange};
+use crate::storage::embedded::bulk::{KeyRange, RowBytes, RowChange, TABLE_BYTES};
 use crate::storage::embedded::faults::pass;
 use crate::storage::embedded::overlay::NewRun;
 use crate::storage::embedded::run::Run;
@@ -23,6 +23,15 @@ use crate::types::queue::{QueueAppend, QueueBounds, QueuePlace};
 
 /// Most rows that a trim changes in one write: it bounds what one batch holds in memory.
 const CHANGES_PER_WRITE: usize = 4_096;
+
+/// What was removed of a queue's partition since it was opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SweptQueue {
+    /// There is no row before this offset.
+    up_to: u64,
+    /// How many bytes had been trimmed when tables were given back last.
+    given_back: u64,
+}
 
 /// Chunks of decided epochs, by their queue's partition.
 #[derive(Debug, Default)]
@@ -168,7 +177,10 @@ impl Shared {
         let view = self.bulk.view();
         for (queue, end) in ends {
             // What was removed earlier leaves traces in the tree, over which a scan from the start has to go.
-            let swept = self.swept_queues().get(queue).copied().unwrap_or_default();
+            let swept = self
+                .swept_queues()
+                .get(queue)
+                .map_or(0, |swept| swept.up_to);
             let range = (
                 Bound::Included(keys::queue_rows(*queue, swept.min(*end))),
                 Bound::Excluded(keys::queue_rows(*queue, *end)),
@@ -183,8 +195,40 @@ impl Shared {
         if !changes.is_empty() {
             self.write_trim(changes)?;
         }
-        self.swept_queues().extend(ends.iter().copied());
+        let mut swept = self.swept_queues();
+        for (queue, end) in ends {
+            swept.entry(*queue).or_default().up_to = *end;
+        }
         Ok(())
+    }
+
+    /// Once a table's worth of a partition is trimmed, gives back the tables that hold nothing else: left to
+    /// compactions they would stay for long, as new rows lie behind the old ones. The trim must be durable. Not for
+    /// the committer, whom a compaction would keep waiting.
+    pub(super) fn give_back_trimmed(&self, queue: PartitionId) -> Result<(), StorageError> {
+        let Some(bounds) = self.decodable_bounds(queue)? else {
+            return Ok(());
+        };
+        {
+            let mut swept = self.swept_queues();
+            let swept = swept.entry(queue).or_default();
+            if bounds.trimmed_bytes.saturating_sub(swept.given_back) < TABLE_BYTES {
+                return Ok(());
+            }
+            // Rows whose removal goes with a table have to be removed again.
+            *swept = SweptQueue {
+                up_to: 0,
+                given_back: bounds.trimmed_bytes,
+            };
+        }
+        pass(&self.faults, "trim: give tables back")?;
+        self.bulk.drop_tables(rows_before(queue, bounds.start))
+    }
+
+    /// Gives back the tables of a partition that is removed.
+    pub(super) fn give_back_all(&self, queue: PartitionId) -> Result<(), StorageError> {
+        pass(&self.faults, "trim: give tables back")?;
+        self.bulk.drop_tables(rows_before(queue, u64::MAX))
     }
 
     fn write_trim(&self, changes: Vec<RowChange>) -> Result<(), StorageError> {
@@ -192,7 +236,7 @@ impl Shared {
         self.bulk.write(changes)
     }
 
-    fn swept_queues(&self) -> MutexGuard<'_, HashMap<PartitionId, u64>> {
+    fn swept_queues(&self) -> MutexGuard<'_, HashMap<PartitionId, SweptQueue>> {
         (self.swept_queues.lock()).unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -213,6 +257,13 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner);
         listeners.iter().for_each(|listener| listener(queues));
     }
+}
+
+fn rows_before(queue: PartitionId, end: u64) -> KeyRange {
+    (
+        Bound::Included(keys::queue_rows(queue, 0)),
+        Bound::Excluded(keys::queue_rows(queue, end)),
+    )
 }
 
 fn bounds_row(queue: PartitionId, bounds: &QueueBounds) -> RowChange {

@@ -7,7 +7,9 @@ use super::*;
 use crate::storage::contract::{commit_of, queue_append, queue_texts};
 use crate::storage::keys;
 use crate::storage::queue_rows::{QueueError, QueueLimit, read_bounds, read_queue};
+use crate::storage::scan::ScanLimit;
 use crate::types::epoch::SinkAppend;
+use crate::types::queue::{QueueAppend, QueueRows};
 
 const QUEUE: PartitionId = PartitionId(60);
 const LIMIT: QueueLimit = QueueLimit {
@@ -414,4 +416,95 @@ fn trims_and_removals_are_synced_when_they_are_answered_and_finishes_before_the_
     storage.settle().unwrap();
     assert_eq!(*unsynced.lock().unwrap(), [false]);
     assert!(dir.path().join("rows").exists());
+}
+
+/// Chunks that do not get smaller by being compressed, 1 MiB each.
+fn append_noise(storage: &dyn Storage, lease: Lease, queue: PartitionId, chunks: u64) {
+    let first = storage.head(lease.partition).unwrap().epoch.0 + 1;
+    for epoch in first..first + chunks {
+        let mut noise = vec![0; 1 << 20];
+        let seed = [queue.0, epoch].map(u64::to_le_bytes);
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(seed.as_flattened());
+        hasher.finalize_xof().fill(&mut noise);
+        let mut rows = QueueRows {
+            write_time: 1,
+            ..QueueRows::default()
+        };
+        rows.push(b"", 0, &noise);
+        let mut commit = commit_of(lease, epoch);
+        let rows = Arc::new(rows);
+        commit.queue_appends.push(QueueAppend { queue, rows });
+        let outcome = storage.commit_epoch(lease, commit).unwrap();
+        assert!(matches!(outcome, CommitOutcome::Committed(_)));
+    }
+}
+
+/// Chunks of a partition that are in the bulk rows, wanted or not.
+fn chunks_in_bulk(storage: &EmbeddedStorage, queue: PartitionId) -> usize {
+    let (start, end) = keys::all_of(keys::QUEUE_ROWS, queue);
+    let range = (
+        std::ops::Bound::Included(start),
+        std::ops::Bound::Excluded(end),
+    );
+    storage.shared.bulk.view().keys(range).count()
+}
+
+/// Left to compactions, rows that nobody wants would stay for as long as no new ones lie between them.
+#[test]
+fn tables_of_trimmed_rows_are_given_back_at_once_and_snapshots_keep_theirs() {
+    const OTHER: PartitionId = PartitionId(61);
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(&dir.path().join("data")).unwrap();
+    let lease = grant(&storage, 1);
+    append_noise(&storage, lease, QUEUE, 150);
+    append_noise(&storage, lease, OTHER, 8);
+    storage.compact().unwrap();
+    let size = || storage.shared.bulk.size_bytes().unwrap() >> 20;
+    let (before, tables) = (size(), storage.shared.bulk.table_count());
+    let snapshot = storage.snapshot().unwrap();
+
+    // Less than a table's worth is left to compactions.
+    storage.trim_queue(QUEUE, 4).unwrap();
+    assert_eq!(storage.shared.bulk.table_count(), tables);
+    storage.trim_queue(QUEUE, 149).unwrap();
+    assert!(storage.shared.bulk.table_count() < tables);
+    assert_eq!(chunks_in_bulk(&storage, QUEUE), 1);
+    let page = read_queue(&storage, QUEUE, 149, LIMIT).unwrap();
+    assert_eq!(page.next, 150);
+    let page = read_queue(
+        &storage,
+        OTHER,
+        0,
+        QueueLimit {
+            bytes: 64 << 20,
+            ..LIMIT
+        },
+    )
+    .unwrap();
+    assert_eq!(page.next, 8);
+
+    // The snapshot has all of them, and once it is gone so are they.
+    let first = keys::queue_rows(QUEUE, 0);
+    let limit = ScanLimit {
+        rows: 1_000,
+        bytes: usize::MAX,
+    };
+    let of_then = snapshot.scan(&first, limit).unwrap();
+    let chunks = of_then.iter().filter(|(key, _)| key[0] == keys::QUEUE_ROWS);
+    assert_eq!(chunks.count(), 158);
+    drop((of_then, snapshot));
+    storage.compact().unwrap();
+    let after = size();
+    assert!(before - after >= 60, "{before} MiB became {after} MiB");
+
+    append_noise(&storage, lease, QUEUE, 1);
+    storage.trim_queue(QUEUE, 150).unwrap();
+    drop(storage);
+    let storage = open(&dir.path().join("data")).unwrap();
+    let page = read_queue(&storage, QUEUE, 150, LIMIT).unwrap();
+    assert_eq!(page.next, 151);
+    storage.remove_queue(QUEUE).unwrap();
+    assert_eq!(chunks_in_bulk(&storage, QUEUE), 0);
+    assert_eq!(chunks_in_bulk(&storage, OTHER), 8);
 }
