@@ -3,8 +3,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
-use harness::{Finished, Running, TestHost, component};
+use harness::{Finished, Running, TestHost, component, tidelock, workspace};
 use serde_json::Value;
 use tidelock::cli::open_embedded_storage;
 use tidelock::storage::letter_requests::all_requests;
@@ -58,7 +59,7 @@ inputs = ["in"]
 outputs = ["out"]
 parameters = {{ behaviour = "obeys-payloads" }}
 on_failure = "dead_letter"
-limits = {{ fuel = 400000000, memory = "16MiB" }}
+limits = {{ fuel = 400000000, memory = "16MiB", output = "1MiB" }}
 [sinks.out]
 {sink}
 inputs = ["out"]
@@ -387,12 +388,54 @@ fn p2_discarded_letters_are_gone_and_nothing_else_is() {
     let _ = folder.run(["store", "check"]).expect_code(0);
 }
 
+/// docs/dead-letters.md, word for word: its commands are run as they stand there.
+#[test]
+fn the_commands_of_the_page_on_dead_letters_run_as_they_are_written() {
+    let document = fs::read_to_string(workspace().join("docs/dead-letters.md"));
+    let document = document.expect("the page is there");
+    let blocks = document.split("```sh\n").skip(1);
+    let commands: Vec<&str> = blocks
+        .flat_map(|block| block.split_once("```").expect("a block ends").0.lines())
+        .collect();
+    for named in [
+        "dlq list",
+        "dlq show",
+        "dlq replay",
+        "dlq discard",
+        "dlq repro",
+        "replay ",
+    ] {
+        let is_there = commands.iter().any(|command| command.contains(named));
+        assert!(is_there, "{named} is not on the page");
+    }
+    let folder = completed();
+    let program = tidelock();
+    let programs = program.parent().expect("a program lies in a folder");
+    let path = std::env::var("PATH").expect("there is a PATH");
+    for line in commands {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-e", "-c", line])
+            .current_dir(folder.folder())
+            .env("PATH", format!("{}:{path}", programs.display()));
+        let finished = Running::start(&mut shell).wait();
+        assert!(finished.status.success(), "{line}: {finished:?}");
+    }
+    assert_eq!(folder.read("item.bin"), b"panic 2");
+    let letters: Value = serde_json::from_slice(&folder.read("letters.json")).expect("JSON");
+    assert_eq!(letters["letters"].as_array().map(Vec::len), Some(8));
+    assert_eq!(listed(&folder, &[]), [] as [Value; 0]);
+}
+
 /// A run that stands still in its middle, as nobody takes its rows, until it is waited for.
 fn run_that_stands_still(folder: &TestHost) -> Running {
     let mut command = folder.command();
-    command.args(["--log", "debug", "run", "tidelock.toml"]);
+    command.args(["run", "tidelock.toml"]);
     let mut running = Running::start_with_stdout_unread(&mut command);
-    assert_eq!(running.wait_for_lines("epoch committed", 8), 8);
+    assert_eq!(running.wait_for_lines("item dead-lettered", 8), 8);
+    // They can be read once the epoch is durable, which it is before its readers wait for a terminal.
+    let are_there = (0..100).any(|_| listed(folder, &[]).len() == 8);
+    assert!(are_there, "the epoch with the letters is committed");
     running
 }
 
@@ -497,6 +540,7 @@ fn write_letters(storage: &dyn Storage, partition: u64, count: u32) {
             digest: "sha256:00".to_owned(),
             settings: "{}".to_owned(),
             batch: Batch::default(),
+            left_out_state_bytes: 0,
         })),
         item: LetterItem::Message {
             stream: "in".to_owned(),

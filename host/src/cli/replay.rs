@@ -84,6 +84,12 @@ pub fn replay(
             "warning: the computation sees the machine's clock, random numbers or files, which were other ones when it failed",
         );
     }
+    if call.left_out_state_bytes > 0 {
+        logs.print_line(&format!(
+            "warning: the call is without the {} bytes of states that it had when it failed",
+            call.left_out_state_bytes
+        ));
+    }
     let batch = (call.batch.batch(computation.description())).map_err(|finding| {
         let which = match &arguments.component {
             Some(_) => "the component does not fit the call",

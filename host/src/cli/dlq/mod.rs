@@ -133,7 +133,7 @@ impl LetterStore {
     }
 
     /// One letter.
-    fn find(self, id: DeadLetterId) -> anyhow::Result<WholeLetter> {
+    fn find(self, id: DeadLetterId) -> anyhow::Result<Box<WholeLetter>> {
         let question = LettersQuestion::Show { id };
         let answer = self.ask(&question, &mut |_| Ok(()))?;
         let LettersAnswer::Letter(letter) = answer else {

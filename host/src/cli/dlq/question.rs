@@ -64,7 +64,7 @@ pub enum LettersAnswer {
     /// To a list.
     Listed(ListEnd),
     /// The letter; `None` when it is not there.
-    Letter(Option<WholeLetter>),
+    Letter(Option<Box<WholeLetter>>),
     /// What was asked for.
     Asked {
         /// Whether it is done.
@@ -203,9 +203,11 @@ impl LettersQuestion {
             LettersQuestion::Show { id } => {
                 let mut requests = read_requests(storage, id.partition)?.into_iter();
                 let asked = requests.find(|request| request.id == *id);
-                let whole = |letter| WholeLetter {
-                    letter,
-                    asked: asked.map(|request| request.kind),
+                let whole = |letter| {
+                    Box::new(WholeLetter {
+                        letter,
+                        asked: asked.map(|request| request.kind),
+                    })
                 };
                 LettersAnswer::Letter(read_letter(storage, *id)?.map(whole))
             }
@@ -298,9 +300,10 @@ mod tests {
             letter: letter("totals", b"\xff\x00", 1),
             asked: Some(LetterRequestKind::Replay),
         };
-        let line = serde_json::to_string(&LettersAnswer::Letter(Some(whole.clone()))).unwrap();
+        let line =
+            serde_json::to_string(&LettersAnswer::Letter(Some(Box::new(whole.clone())))).unwrap();
         match serde_json::from_str(&line).unwrap() {
-            LettersAnswer::Letter(Some(back)) => assert_eq!(back, whole),
+            LettersAnswer::Letter(Some(back)) => assert_eq!(*back, whole),
             other => panic!("{other:?} is no letter"),
         }
     }

@@ -51,6 +51,12 @@ pub(super) fn repro(
     match &whole.letter.origin {
         LetterOrigin::Computation(failed) => {
             write_call(arguments, &whole.letter, failed)?;
+            if failed.left_out_state_bytes > 0 {
+                logs.print_line(&format!(
+                    "warning: the states of the item's key had {} bytes, too many to be kept, so the call is without them",
+                    failed.left_out_state_bytes
+                ));
+            }
             logs.print_line(&format!(
                 "the call that failed is in {0}; run `tidelock replay {0}` on any machine to make it again",
                 arguments.to.display()
@@ -89,6 +95,7 @@ fn write_call(
         pipeline: letter.pipeline.clone(),
         computation: failed.name.clone(),
         component_digest: failed.digest.clone(),
+        left_out_state_bytes: failed.left_out_state_bytes,
         batch: BatchDocument::of(&failed.batch, &settings.states),
         settings,
     };
@@ -144,8 +151,14 @@ fn readme_of_call(letter: &DeadLetter, failed: &FailedComputation, id: DeadLette
          - `{CALL}`: its settings and the batch: the item, its key, and the states of the key as they were. Bytes are texts, or\n  \
          objects with their base64 where they are not UTF-8.\n\
          - `{EXPECTED}`: how the call failed.\n\n\
-         What a component prints and its backtrace are what its author made of them; the item may be somebody's data.\n",
-        failure.class
+         {}What a component prints and its backtrace are what its author made of them; the item may be somebody's data.\n",
+        failure.class,
+        match failed.left_out_state_bytes {
+            0 => String::new(),
+            bytes => format!(
+                "The states had {bytes} bytes, too many to be kept: the call is without them, and may end otherwise.\n\n"
+            ),
+        }
     )
 }
 

@@ -35,6 +35,8 @@ pub(in crate::cli) struct LetterDocument<'a> {
     failure: &'a LetterFailure,
     /// The states of the item's key, as they were before the call.
     states: Vec<StateDocument<'a>>,
+    /// Bytes of states that were too large to be kept; 0 where all are here.
+    left_out_state_bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -85,6 +87,10 @@ fn event_time(time: Timestamp) -> Option<String> {
 impl<'a> LetterDocument<'a> {
     pub(in crate::cli) fn of(id: DeadLetterId, whole: &'a WholeLetter) -> LetterDocument<'a> {
         let letter = &whole.letter;
+        let left_out_state_bytes = match &letter.origin {
+            LetterOrigin::Computation(failed) => failed.left_out_state_bytes,
+            LetterOrigin::Source { .. } => 0,
+        };
         let (computation, source, states) = match &letter.origin {
             LetterOrigin::Source { name } => (None, Some(name.as_str()), Vec::new()),
             LetterOrigin::Computation(failed) => {
@@ -111,6 +117,7 @@ impl<'a> LetterDocument<'a> {
             asked: whole.asked,
             failure: &letter.failure,
             states,
+            left_out_state_bytes,
         }
     }
 
@@ -193,7 +200,13 @@ impl<'a> LetterDocument<'a> {
                 text_of(&state.value.0)
             )
         };
-        let states: Vec<String> = self.states.iter().map(state).collect();
+        let mut states: Vec<String> = self.states.iter().map(state).collect();
+        if self.left_out_state_bytes > 0 {
+            states.push(format!(
+                "{} bytes, too many to be kept",
+                self.left_out_state_bytes
+            ));
+        }
         let payload = match &self.item {
             ItemDocument::Message { payload: bytes, .. } | ItemDocument::Record { bytes, .. } => {
                 block_of(&bytes.0)

@@ -28,6 +28,9 @@ pub struct CallDocument {
     pub computation: String,
     /// SHA-256 of the component, in hexadecimal.
     pub component_digest: String,
+    /// Bytes of states that the batch is without, as they were too large to be kept; 0 where it has them all.
+    #[serde(default)]
+    pub left_out_state_bytes: u64,
     /// Parameters, grants and limits.
     pub settings: RecordedSettings,
     /// What it was called with.

@@ -60,7 +60,7 @@ impl NewFolder {
                 );
             }
             made => {
-                made.with_context(|| format!("failed to make the folder {}", path.display()))?
+                made.with_context(|| format!("failed to make the folder {}", path.display()))?;
             }
         }
         Ok(NewFolder {
