@@ -348,3 +348,79 @@ fn a_check_names_the_partition_of_what_is_wrong_and_whose_it_is() {
         "{found}"
     );
 }
+
+/// Lines that tell which they are.
+fn numbered(numbers: std::ops::Range<usize>) -> String {
+    numbers.map(|number| format!("line {number}\n")).collect()
+}
+
+/// The rows of the files of a directory sink, in the order of the files' names.
+fn written_in(folder: &TestHost, directory: &str) -> (Vec<String>, String) {
+    let entries = fs::read_dir(folder.path(directory)).expect("the directory is there");
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.expect("it is read"))
+        .filter(|entry| entry.path().is_file())
+        .map(|entry| entry.file_name().into_string().expect("names are text"))
+        .collect();
+    names.sort();
+    let text =
+        |name: &String| fs::read_to_string(folder.path(directory).join(name)).expect("it is text");
+    let rows = names.iter().map(text).collect();
+    (names, rows)
+}
+
+/// Reads what was appended in ten epochs, and is stopped while its last file is open.
+fn run_ten_epochs(folder: &TestHost) {
+    let mut run = folder.start(["--log", "debug", "run", "."]);
+    assert_eq!(run.wait_for_lines("epoch committed", 10), 10);
+    let _ = run.interrupt().expect_code(130);
+}
+
+#[test]
+fn files_of_a_directory_sink_are_brought_back_to_the_moment_of_the_backup_and_written_once_more() {
+    let folder = TestHost::new();
+    folder.write(
+        "tidelock.toml",
+        "name = \"files\"\n[epoch]\nmax_rows_per_epoch = 100\n\
+         [sources.in]\ntype = \"file\"\npath = \"lines.txt\"\nformat = \"lines\"\nfollow = true\n\
+         [sinks.parts]\ntype = \"directory\"\npath = \"parts\"\ninputs = [\"in\"]\nmax_bytes = \"3KiB\"\n",
+    );
+    folder.write("lines.txt", numbered(0..1_000));
+    run_ten_epochs(&folder);
+    let (at_backup, rows) = written_in(&folder, "parts");
+    assert_eq!(rows, numbered(0..1_000));
+    let open: Vec<&String> = at_backup
+        .iter()
+        .filter(|name| name.ends_with(".part"))
+        .collect();
+    assert_eq!(open.len(), 1, "{at_backup:?}");
+    store(&folder, &["backup", "backup"]).expect_code(0);
+
+    folder.write("lines.txt", numbered(0..2_000));
+    run_ten_epochs(&folder);
+    let (later, rows) = written_in(&folder, "parts");
+    assert_eq!(rows, numbered(0..2_000));
+    assert!(
+        later.len() > at_backup.len() + 2 && !later.contains(open[0]),
+        "{later:?}"
+    );
+
+    fs::rename(folder.path(".tidelock"), folder.path("broken")).expect("it can be moved");
+    let restored = store(&folder, &["restore", "backup", "--cut-sinks"]).expect_code(0);
+    let (back, rows) = written_in(&folder, "parts");
+    assert_eq!(
+        (&back, rows),
+        (&at_backup, numbered(0..1_000)),
+        "{restored:?}"
+    );
+    // Nothing is deleted.
+    let (aside, rows) = written_in(&folder, "parts/after-backup");
+    assert_eq!(aside.len(), later.len() - at_backup.len(), "{aside:?}");
+    assert!(numbered(0..2_000).ends_with(&rows) && !rows.is_empty());
+    store(&folder, &["check"]).expect_code(0);
+
+    run_ten_epochs(&folder);
+    let (again, rows) = written_in(&folder, "parts");
+    assert_eq!(rows, numbered(0..2_000), "{again:?}");
+    store(&folder, &["check"]).expect_code(0);
+}
