@@ -146,7 +146,6 @@ fn open(limits: EpochLimits) -> World {
     let storage = Arc::new(EmbeddedStorage::open(&data.join("data"), options).expect("it opens"));
     let taken = Arc::new(Taken::default());
     let plan = JobPlan {
-        ended_cleanly: true,
         pipeline: "records".to_owned(),
         run: 1,
         time: TimePlan::default(),

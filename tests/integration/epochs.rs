@@ -175,7 +175,6 @@ impl Jobs {
         });
         let source = open(&connector, Opening::at(position.as_deref()));
         let plan = JobPlan {
-            ended_cleanly: true,
             pipeline: "records".to_owned(),
             run: 1,
             time: TimePlan::default(),
@@ -227,7 +226,6 @@ impl Jobs {
             sinks,
         };
         let plan = JobPlan {
-            ended_cleanly: true,
             pipeline: "records".to_owned(),
             run: 1,
             time: TimePlan::default(),

@@ -526,3 +526,46 @@ fn p2_fifty_kills_while_letters_are_replayed_lose_and_repeat_nothing() {
         bad.len()
     );
 }
+
+/// A record that could not be decoded is decoded again by the options that are in force when it is replayed.
+#[test]
+fn p2_a_record_is_replayed_by_the_options_of_now() {
+    let folder = TestHost::new();
+    folder.write("lines.txt", "one\nmuch longer than the others\ntwo\n");
+    let write = |max_record_bytes: &str| {
+        folder.write(
+            "tidelock.toml",
+            format!(
+                "name = \"records\"\n[sources.in]\ntype = \"file\"\npath = \"lines.txt\"\nformat = \"lines\"\n\
+                 max_record_bytes = \"{max_record_bytes}\"\non_failure = \"dead_letter\"\n\
+                 [sinks.out]\ntype = \"file\"\npath = \"out.txt\"\ninputs = [\"in\"]\n"
+            ),
+        );
+    };
+    let out = || String::from_utf8(folder.read("out.txt")).expect("it is text");
+    write("10B");
+    let _ = run(&folder).expect_code(0);
+    assert_eq!(out(), "one\ntwo\n");
+    let before = letters(&folder);
+    assert_eq!(before.len(), 1);
+
+    request_replays(&folder);
+    let _ = run(&folder).expect_code(0);
+    let again = letters(&folder);
+    let [(id, letter)] = &again[..] else {
+        panic!("{again:?}");
+    };
+    assert!(*id > before[0].0);
+    assert_eq!((letter.attempts, &letter.item), (2, &before[0].1.item));
+    assert_eq!(out(), "one\ntwo\n");
+
+    write("100B");
+    request_replays(&folder);
+    let _ = folder.run(ACCEPTING).expect_code(0);
+    assert!(letters(&folder).is_empty());
+    assert!(
+        out().ends_with("much longer than the others\n"),
+        "{}",
+        out()
+    );
+}

@@ -134,7 +134,6 @@ impl Store {
         };
         let source = open(&SourceConnector::Queue(options), opening);
         let plan = JobPlan {
-            ended_cleanly: true,
             pipeline: "copy".to_owned(),
             run,
             time: TimePlan::default(),

@@ -334,7 +334,6 @@ impl Deployment {
             name: shape.head.name().to_owned(),
             place: plan_place(place.partition, wiring.partitions(&shape.head)),
             lease,
-            ended_cleanly: true,
             deployment: self.registration.deployment(),
             run: self.registration.run(),
             limits: limits(random),

@@ -51,10 +51,16 @@ pub(in crate::cli) fn json_of(bytes: &[u8]) -> String {
     }
 }
 
+/// Whether a character is not seen, or changes how others are: controls, and marks that turn the direction of text.
+pub(in crate::cli) fn is_hidden(character: char) -> bool {
+    let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || character.is_control()
+}
+
 /// Bytes as one line of text: themselves, or as JSON where that would not be one line.
 pub(in crate::cli) fn text_of(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
-        Ok(text) if !text.contains(char::is_control) => text.to_owned(),
+        Ok(text) if !text.contains(is_hidden) => text.to_owned(),
         _ => json_of(bytes),
     }
 }

@@ -151,7 +151,12 @@ pub fn run(
     let mut view = ProgressView::start(progress.clone(), logs, &*clock);
     let end = wait_for_end(controller.worker, &storage, &data, &mut view, logs)?;
     let elapsed = view.finish();
-    let released = controller::release(&*storage);
+    let has_panicked = |(_, error): &(String, JobError)| matches!(error, JobError::Panicked { .. });
+    let released = match &end {
+        // Jobs are careful next time, as after a process that ended with an item.
+        Err(failures) if failures.iter().any(has_panicked) => Ok(()),
+        _ => controller::release(&*storage),
+    };
     let end = match end {
         Err(failures) if failures.iter().all(|(_, error)| error.is_reader_gone()) => {
             logs.print_line("the reader of standard output has gone; run it again to go on");

@@ -156,8 +156,6 @@ impl Controller {
             accept_change,
             observe_move,
         } = context;
-        // Who stops in order ends them: where one is in force, the process ended with the job.
-        let unclean = leases::end_all(&**storage)?;
         finish_deletions(&**storage)?;
         let queues = DeclaredQueues::draft(&**storage, &pipeline.queues, clock.now())?;
         let reader = StoredQueues::shared(storage, queues.by_name());
@@ -171,8 +169,7 @@ impl Controller {
             &**storage,
             &registration,
             &queues,
-        )
-        .with_unclean(unclean.into_iter().collect());
+        );
         planner.refuse_to_strand_messages()?;
         let (mut sources, changed_sources) =
             open_sources(pipeline, &**storage, &registration, &reader)?;
@@ -185,6 +182,8 @@ impl Controller {
                 changes,
             });
         }
+        // Who stops in order ends them: where one is in force, the process ended with the job.
+        leases::end_all_unclean(&**storage)?;
         let mut mover = LayoutMover::new(&**storage, &registration, observe_move);
         mover.finish_recorded()?;
         queues.commit(&**storage)?;

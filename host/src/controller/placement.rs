@@ -1,7 +1,6 @@
 //! The plans of a pipeline's jobs: each partition under a lease of its own, its input opened, its
 //! chain instantiated, its lanes and sinks named.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::controller::admission::Admission;
@@ -83,8 +82,6 @@ pub struct Planner<'a> {
     wiring: Wiring<'a>,
     /// What each job may keep in memory.
     memory: JobMemory,
-    /// Partitions whose last job ended with its process.
-    unclean: BTreeSet<PartitionId>,
 }
 
 impl<'a> Planner<'a> {
@@ -117,15 +114,7 @@ impl<'a> Planner<'a> {
                 },
             },
             wiring,
-            unclean: BTreeSet::new(),
         }
-    }
-
-    /// Of these partitions the last job ended with its process.
-    #[must_use]
-    pub fn with_unclean(mut self, partitions: BTreeSet<PartitionId>) -> Planner<'a> {
-        self.unclean = partitions;
-        self
     }
 
     /// Refuses a graph that has no reader any more for messages that wait in a lane: they would
@@ -228,7 +217,6 @@ impl<'a> Planner<'a> {
             pipeline: self.pipeline.name.clone(),
             name: shape.head.name().to_owned(),
             place,
-            ended_cleanly: !self.unclean.contains(&lease.partition),
             lease,
             deployment: self.registration.deployment(),
             run: self.registration.run(),

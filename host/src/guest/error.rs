@@ -315,6 +315,27 @@ impl GuestError {
         }
     }
 
+    /// Forgets what the guest printed and where it was.
+    pub(super) fn forget_report(&mut self) {
+        let report = match self {
+            GuestError::Panic { report, .. }
+            | GuestError::Trap { report, .. }
+            | GuestError::Exit { report, .. }
+            | GuestError::OutOfFuel { report, .. }
+            | GuestError::OutOfMemory { report, .. }
+            | GuestError::StackOverflow { report, .. }
+            | GuestError::Deadline { report, .. }
+            | GuestError::OversizeOutput { report, .. }
+            | GuestError::OverLimit { report, .. }
+            | GuestError::MalformedEffects { report, .. }
+            | GuestError::Failure { report, .. } => report,
+            _ => return,
+        };
+        report.backtrace = String::new();
+        report.stdout = String::new();
+        report.stderr = String::new();
+    }
+
     /// Whether it is the verdict on an item: the same call fails the same way on every machine,
     /// whatever batch the item came in. A deadline is none.
     pub fn is_verdict(&self) -> bool {
@@ -396,6 +417,13 @@ pub struct CallReport {
     pub stdout: String,
     /// What it printed as errors, bounded.
     pub stderr: String,
+}
+
+impl CallReport {
+    /// Bytes of its texts.
+    pub(super) fn size_bytes(&self) -> usize {
+        self.backtrace.len() + self.stdout.len() + self.stderr.len()
+    }
 }
 
 impl fmt::Display for CallReport {

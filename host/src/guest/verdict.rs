@@ -101,7 +101,7 @@ impl Parts {
         decide: &mut dyn FnMut(u32, &GuestError) -> AfterFailure,
     ) -> Result<Call, GuestError> {
         let log_bytes = settings.limits.log_bytes;
-        let mut joined = Call::default();
+        let (mut joined, mut kept_bytes) = (Call::default(), 0);
         while let Some(next) = self.waiting.pop() {
             let part = batch.part(next.items.clone());
             let answer = match self.failed.take() {
@@ -125,7 +125,7 @@ impl Parts {
                         AfterFailure::Fail => return Err(error),
                         AfterFailure::TryAgain => self.waiting.push(next),
                         AfterFailure::PassOver => {
-                            let passed = PassedItem::new(item, part.batch, error);
+                            let passed = PassedItem::new(item, part.batch, error, &mut kept_bytes);
                             joined.passed_items.push(passed);
                             if let Some(rest) = self.waiting.last_mut() {
                                 rest.level = 0;

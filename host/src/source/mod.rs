@@ -52,9 +52,10 @@ pub trait Source: Send {
     /// The position behind the last record that `poll` returned, encoded with a format version.
     fn position(&self) -> Vec<u8>;
 
-    /// Decodes a record once more that could not be decoded when it came, by the options that are in force now. `None`
-    /// when it still can't be, or when the source does not know how without what stood around it.
-    fn decode_again(&mut self, _record: &[u8]) -> Option<Vec<u8>> {
+    /// Decodes a record once more that could not be decoded when it came, by the options that are in force now. The
+    /// inner `None` says that it still can't be, the outer one that the source does not know how without what stood around
+    /// it.
+    fn decode_again(&mut self, _record: &[u8]) -> Option<Option<Vec<u8>>> {
         None
     }
 

@@ -59,7 +59,7 @@ impl ParkedSource {
 }
 
 impl Source for ParkedSource {
-    fn decode_again(&mut self, record: &[u8]) -> Option<Vec<u8>> {
+    fn decode_again(&mut self, record: &[u8]) -> Option<Option<Vec<u8>>> {
         self.opened().ok()?.decode_again(record)
     }
 

@@ -5,17 +5,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::storage::codec::FORMAT_VERSION;
 use crate::storage::{CatalogChange, Storage, StorageError, keys};
+use crate::types::dead_letter::DeadLetterId;
 use crate::types::epoch::Checksum;
 use crate::types::format_version::unknown_version;
-use crate::types::ids::{EpochId, PartitionId};
+use crate::types::ids::PartitionId;
 
 /// What is known of a partition's attempts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionAttempts {
+    /// Whether the process has ended with a job of the partition, and none since is past what that may have ended with.
+    pub is_unclean: bool,
     /// The item that failed last.
     pub failed: Option<FailedAttempts>,
     /// What was about to be tried after an unclean stop.
     pub begun: Option<BegunAttempt>,
+    /// The dead letter whose replay was about to be tried.
+    pub replay: Option<BegunReplay>,
+}
+
+/// A replay that is written down before it is made, as the process may end with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BegunReplay {
+    /// The first letter that was to be replayed.
+    pub letter: DeadLetterId,
+    /// How often it was begun alone; 0 where others were to follow in the same epoch.
+    pub alone: u32,
 }
 
 /// An item that failed, and may pass another time.
@@ -30,13 +44,13 @@ pub struct FailedAttempts {
 /// An attempt that is written down before it is made, as the process may end with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BegunAttempt {
-    /// The epoch that takes the items.
-    pub epoch: EpochId,
     /// How many items it takes at most.
     pub rows: u32,
     /// How many items are left, these included, among which must be the one that the process ended with.
     pub left: u64,
-    /// How often an attempt with one item was begun in this epoch.
+    /// The item, where it is one.
+    pub item: Option<Checksum>,
+    /// How often an attempt with this one alone was begun.
     pub count: u32,
 }
 
@@ -79,8 +93,16 @@ pub fn read_attempts(
     partition: PartitionId,
 ) -> Result<PartitionAttempts, StorageError> {
     let row = storage.read_catalog(&keys::attempts(partition))?;
+    decode_optional(partition, row.as_deref())
+}
+
+/// What a row holds that may not be there.
+pub(super) fn decode_optional(
+    partition: PartitionId,
+    row: Option<&[u8]>,
+) -> Result<PartitionAttempts, StorageError> {
     row.map_or(Ok(PartitionAttempts::default()), |value| {
-        decode_attempts(partition, &value)
+        decode_attempts(partition, value)
     })
 }
 
@@ -108,6 +130,7 @@ pub fn write_attempts(
 mod tests {
     use super::*;
     use crate::storage::memory::MemoryStorage;
+    use crate::types::ids::EpochId;
 
     #[test]
     fn attempts_read_back_and_nothing_leaves_no_row() {
@@ -116,15 +139,24 @@ mod tests {
         let read = || read_attempts(&storage, partition).unwrap();
         assert_eq!(read(), PartitionAttempts::default());
         let attempts = PartitionAttempts {
+            is_unclean: true,
             failed: Some(FailedAttempts {
                 item: Checksum::of(b"item"),
                 count: 2,
             }),
             begun: Some(BegunAttempt {
-                epoch: EpochId(9),
                 rows: 15,
                 left: 125,
+                item: None,
                 count: 0,
+            }),
+            replay: Some(BegunReplay {
+                letter: DeadLetterId {
+                    partition,
+                    epoch: EpochId(3),
+                    index: 1,
+                },
+                alone: 2,
             }),
         };
         write_attempts(&storage, partition, &attempts).unwrap();

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::error::Error as _;
 
 use crate::golden::{self, Decode, Kind};
-use crate::storage::attempts::{self, BegunAttempt, FailedAttempts, PartitionAttempts};
+use crate::storage::attempts::{
+    self, BegunAttempt, BegunReplay, FailedAttempts, PartitionAttempts,
+};
 use crate::storage::codec::tests::{full_commit, predecessor};
 use crate::storage::codec::{self, FORMAT_VERSION, LeaseRow, NewValue};
 use crate::storage::entry::{AppendPlaces, Entry, EntryDraft};
@@ -404,15 +406,20 @@ fn kinds_of_stores() -> Vec<Kind<'static>> {
     let mark = codec::encode_plain([5_u64, 6].map(u64::to_be_bytes).as_flattened());
     let location = b"rout/a.jsonl".to_vec();
     let tried = PartitionAttempts {
+        is_unclean: true,
         failed: Some(FailedAttempts {
             item: Checksum::of(b"item"),
             count: 2,
         }),
         begun: Some(BegunAttempt {
-            epoch: EpochId(9),
-            rows: 15,
+            rows: 1,
             left: 125,
+            item: Some(Checksum::of(b"item")),
             count: 1,
+        }),
+        replay: Some(BegunReplay {
+            letter: letter(7, 3, 1),
+            alone: 2,
         }),
     };
     let requests = RequestPage {

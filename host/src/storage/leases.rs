@@ -7,6 +7,7 @@
 //! **Invariant:** a number from a counter is handed out once, also across crashes: the counter's
 //! row is durable before the number is returned. Numbers may be skipped.
 
+use crate::storage::attempts::{self, PartitionAttempts};
 use crate::storage::{CatalogChange, CatalogOutcome, Storage, StorageError, codec, keys};
 use crate::types::ids::{Generation, LeaseId, PartitionId};
 use crate::types::lease::Lease;
@@ -119,6 +120,16 @@ pub fn end(storage: &dyn Storage, lease: Lease) -> Result<bool, StorageError> {
     Err(contended("end a lease"))
 }
 
+/// As [`end_all`], of jobs that have ended with their process: each partition's next job is told so
+/// (`attempts.rs`).
+///
+/// # Errors
+///
+/// As [`end_all`], or when what is known of attempts does not decode.
+pub fn end_all_unclean(storage: &dyn Storage) -> Result<Vec<PartitionId>, StorageError> {
+    end_each(storage, true)
+}
+
 /// Ends every lease in force and returns whose they were. Who starts with the data directory's
 /// lock held does this first: nothing of an earlier process can commit after it.
 ///
@@ -126,6 +137,10 @@ pub fn end(storage: &dyn Storage, lease: Lease) -> Result<bool, StorageError> {
 ///
 /// [`StorageError::Contended`], or when the store fails.
 pub fn end_all(storage: &dyn Storage) -> Result<Vec<PartitionId>, StorageError> {
+    end_each(storage, false)
+}
+
+fn end_each(storage: &dyn Storage, is_unclean: bool) -> Result<Vec<PartitionId>, StorageError> {
     for _ in 0..ATTEMPTS_MAX {
         let mut change = CatalogChange::default();
         let mut ended_of = Vec::new();
@@ -137,6 +152,18 @@ pub fn end_all(storage: &dyn Storage) -> Result<Vec<PartitionId>, StorageError> 
                     generation: row.generation,
                     current: None,
                 };
+                if is_unclean {
+                    let key = keys::attempts(partition);
+                    let found = storage.read_catalog(&key)?;
+                    let attempts = PartitionAttempts {
+                        is_unclean: true,
+                        ..attempts::decode_optional(partition, found.as_deref())?
+                    };
+                    change.expectations.push((key.clone(), found));
+                    change
+                        .writes
+                        .push((key, Some(attempts::encode_attempts(&attempts))));
+                }
                 ended_of.push(partition);
                 change.expectations.push((key.clone(), Some(value)));
                 change.writes.push((key, Some(codec::encode_lease(&ended))));

@@ -2,6 +2,7 @@
 
 use crate::storage::codec::{FORMAT_VERSION, Finding, NewValue};
 use crate::storage::{StorageError, keys};
+use crate::types::batch::Batch;
 use crate::types::column::Column;
 use crate::types::dead_letter::{DeadLetter, DeadLetterId, LetterItem, LetterOrigin};
 use crate::types::epoch::EpochCommit;
@@ -35,6 +36,37 @@ fn without_second_payload(letter: &DeadLetter) -> Option<DeadLetter> {
         }
         stored
     })
+}
+
+/// Refuses columns that contradict themselves: nobody who reads a letter looks again.
+fn checked(letter: DeadLetter) -> Result<DeadLetter, Finding> {
+    match &letter.origin {
+        LetterOrigin::Computation(computation) if !is_sound(&computation.batch) => {
+            Err("the columns of its call contradict each other".to_owned())
+        }
+        _ => Ok(letter),
+    }
+}
+
+fn is_sound(batch: &Batch) -> bool {
+    let (messages, timers) = (&batch.messages, &batch.timers);
+    let of_states = batch.states.iter().map(|state| &state.values);
+    let mut columns = of_states.chain([&batch.keys, &messages.payloads]);
+    let keys = batch.keys.len();
+    let of_states = batch.states.iter().flat_map(|state| &state.keys);
+    let mut indexes = (of_states.chain(&messages.keys)).chain(&timers.keys);
+    columns.all(Column::is_well_formed)
+        && indexes.all(|key| (*key as usize) < keys)
+        && batch
+            .states
+            .iter()
+            .all(|state| state.keys.len() == state.values.len())
+        && messages.keys.len() == messages.streams.len()
+        && messages.event_times.len() == messages.streams.len()
+        && messages.payloads.len() == messages.streams.len()
+        && timers.keys.len() == timers.streams.len()
+        && timers.trigger_times.len() == timers.streams.len()
+        && timers.event_times.len() == timers.streams.len()
 }
 
 /// Puts the payload back.
@@ -101,7 +133,7 @@ pub(super) fn decode_letter_bytes(bytes: &[u8]) -> Result<DeadLetter, Finding> {
             let (letter, rest) = postcard::take_from_bytes(bytes)
                 .map_err(|error| format!("it can't be read: {error}"))?;
             match rest.len() {
-                0 => Ok(with_second_payload(letter)),
+                0 => checked(with_second_payload(letter)),
                 count => Err(format!("{count} bytes follow its end")),
             }
         }
@@ -169,7 +201,7 @@ pub(super) fn for_each_letter_row(
 pub(in crate::storage) mod tests {
     use super::*;
     use crate::storage::codec::tests::full_commit;
-    use crate::types::batch::{Batch, MessageColumns, StateColumn};
+    use crate::types::batch::{MessageColumns, StateColumn};
     use crate::types::dead_letter::{FailedComputation, LetterFailure};
     use crate::types::ids::{EpochId, MessageId, PartitionId};
 

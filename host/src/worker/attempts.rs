@@ -18,16 +18,24 @@ use crate::clock::Clock;
 use crate::guest::policy::Determinism;
 use crate::guest::{AfterFailure, GuestError};
 use crate::storage::attempts::{
-    BegunAttempt, FailedAttempts, PartitionAttempts, read_attempts, write_attempts,
+    BegunAttempt, BegunReplay, FailedAttempts, PartitionAttempts, read_attempts, write_attempts,
 };
 use crate::storage::{Storage, StorageError};
+use crate::types::dead_letter::DeadLetterId;
 use crate::types::epoch::Checksum;
-use crate::types::ids::{EpochId, PartitionId};
+use crate::types::ids::PartitionId;
 use crate::types::pipeline::{EpochLimits, FailurePolicy, OnFailure};
 use crate::worker::board::LaneBoard;
 
 /// By how many times fewer items are taken after each unclean stop.
 const FEWER: u32 = 8;
+
+/// How often an item alone is begun at least with which the process ends, whatever the policy says: a process may end for
+/// other reasons.
+pub const UNCLEAN_ATTEMPTS_MIN: u32 = 3;
+
+/// How often a job that waits for its turn to be careful looks for it.
+const TURN_LOOK_PERIOD: Duration = Duration::from_millis(5);
 
 /// How many epochs the items were in, at most, that the process ended with: one on its way to storage, and the next.
 const EPOCHS_IN_FLIGHT: u64 = 2;
@@ -42,6 +50,8 @@ pub struct Attempts {
     known: PartitionAttempts,
     /// Set while the job is careful.
     careful: Option<Careful>,
+    /// How the process before ended with a replay, if it did.
+    unclean_replay: Option<BegunReplay>,
     /// Whether the item at hand is that of a dead letter, which has no attempts of its own.
     is_replaying: bool,
     /// Whether the run was stopped while an item waited for its next attempt.
@@ -69,24 +79,33 @@ pub enum NextAttempt {
     },
 }
 
+/// How the replay of a letter may be tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NextReplay {
+    /// In one epoch with those that follow.
+    WithOthers,
+    /// In an epoch of its own.
+    Alone,
+    /// Not any more: the process has ended with it too often.
+    GivenUp,
+}
+
 impl Attempts {
-    /// Those of a partition whose last job ended cleanly or not, and whose next epoch is `next`.
+    /// Those of a partition, gone on with from its last job.
     ///
     /// # Errors
     ///
     /// When the store fails.
     pub fn open(
         partition: PartitionId,
-        next: EpochId,
-        ended_cleanly: bool,
         limits: &EpochLimits,
         (storage, board, clock): (&Arc<dyn Storage>, &Arc<LaneBoard>, &Arc<dyn Clock>),
     ) -> Result<Attempts, StorageError> {
         let known = read_attempts(&**storage, partition)?;
-        let begun = known.begun.filter(|begun| begun.epoch == next);
         Ok(Attempts {
             partition,
-            careful: (!ended_cleanly).then(|| careful_after(begun, limits)),
+            careful: known.is_unclean.then(|| careful_after(known.begun, limits)),
+            unclean_replay: known.replay.filter(|_| known.is_unclean),
             known,
             storage: Arc::clone(storage),
             board: Arc::clone(board),
@@ -97,37 +116,54 @@ impl Attempts {
         })
     }
 
+    /// Where the job is careful, waits for the turn to be so: of the jobs of a process one at a time, as only what that one
+    /// takes may be what the process ends with. Whoever has it is about to commit, and waits for no other job. No turn
+    /// comes once the run is stopped.
+    pub fn take_turn(&self) {
+        while self.careful.is_some() && !self.board.take_careful_turn(self.partition) {
+            let version = self.board.version();
+            if self.board.is_stopped() {
+                return;
+            }
+            self.board.wait_past(version, Some(TURN_LOOK_PERIOD));
+        }
+    }
+
+    /// Passes the turn on, if the job has it.
+    pub fn pass_turn_on(&self) {
+        self.board.pass_careful_turn_on(self.partition);
+    }
+
     /// Where the job takes its items carefully, how many at most, in an epoch of their own.
     pub fn careful_rows(&self) -> Option<usize> {
         self.careful.map(|careful| careful.rows as usize)
     }
 
-    /// Where the job is careful, writes down that it is about to process what it has taken in `epoch`. An item alone has
-    /// `attempts_max` attempts.
+    /// Where the job is careful, writes down that it is about to process what it has taken. An item alone, known by `item`,
+    /// has `attempts_max` attempts, and no less than [`UNCLEAN_ATTEMPTS_MIN`].
     ///
     /// # Errors
     ///
     /// When the store fails.
     pub fn begin(
         &mut self,
-        epoch: EpochId,
         attempts_max: u32,
+        item: impl FnOnce() -> Checksum,
     ) -> Result<NextAttempt, StorageError> {
         let Some(careful) = self.careful else {
             return Ok(NextAttempt::Begun);
         };
-        let same_place = self.known.begun.filter(|begun| begun.epoch == epoch);
         let mut begun = BegunAttempt {
-            epoch,
             rows: careful.rows,
             left: careful.left,
+            item: None,
             count: 0,
         };
         if careful.rows == 1 {
-            begun.count = same_place
-                .filter(|same| same.rows == 1)
-                .map_or(0, |same| same.count);
-            if begun.count >= attempts_max {
+            begun.item = Some(item());
+            let before = self.known.begun.filter(|before| before.item == begun.item);
+            begun.count = before.map_or(0, |before| before.count);
+            if begun.count >= attempts_max.max(UNCLEAN_ATTEMPTS_MIN) {
                 let attempts = begun.count;
                 return Ok(NextAttempt::GivenUp { attempts });
             }
@@ -137,7 +173,7 @@ impl Attempts {
             begun: Some(begun),
             ..self.known
         })?;
-        tracing::debug!(partition = %self.partition, %epoch, rows = begun.rows, count = begun.count, "attempt begun");
+        tracing::debug!(partition = %self.partition, rows = begun.rows, count = begun.count, "attempt begun");
         Ok(NextAttempt::Begun)
     }
 
@@ -148,6 +184,7 @@ impl Attempts {
     ///
     /// When the store fails.
     pub fn passed(&mut self, items: u64) -> Result<(), StorageError> {
+        self.pass_turn_on();
         let Some(careful) = &mut self.careful else {
             return Ok(());
         };
@@ -157,8 +194,51 @@ impl Attempts {
         }
         self.careful = None;
         self.keep(PartitionAttempts {
+            is_unclean: false,
             begun: None,
+            replay: None,
             ..self.known
+        })
+    }
+
+    /// Writes down that the replay of a letter, the first one of its epoch or not, is about to be tried, if it may be: after an unclean stop in the middle of
+    /// replays alone, and not more often than an item may be begun that the process ends with.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    pub fn begin_replay(
+        &mut self,
+        letter: DeadLetterId,
+        is_first: bool,
+    ) -> Result<NextReplay, StorageError> {
+        let unclean = self.unclean_replay;
+        if unclean.is_none() && !is_first {
+            // The epoch's first one is written down.
+            return Ok(NextReplay::WithOthers);
+        }
+        let ended_with_it = unclean.filter(|replay| replay.letter == letter);
+        let alone = match (unclean, ended_with_it) {
+            (None, _) => 0,
+            (Some(_), None) => 1,
+            (Some(_), Some(replay)) => replay.alone + 1,
+        };
+        if alone > UNCLEAN_ATTEMPTS_MIN {
+            // The next letter is not to pay for this one, nor this one if it is asked for again.
+            self.unclean_replay = None;
+            self.keep(PartitionAttempts {
+                replay: None,
+                ..self.known
+            })?;
+            return Ok(NextReplay::GivenUp);
+        }
+        self.keep(PartitionAttempts {
+            replay: Some(BegunReplay { letter, alone }),
+            ..self.known
+        })?;
+        Ok(match alone {
+            0 => NextReplay::WithOthers,
+            _ => NextReplay::Alone,
         })
     }
 
@@ -184,7 +264,15 @@ impl Attempts {
                 AfterFailure::Fail
             }
             // It depends on the machine's load, so nothing is decided by it.
-            Ok(count) if count >= policy.attempts && is_deadline => AfterFailure::Fail,
+            Ok(count) if count >= policy.attempts && is_deadline => {
+                // The next run has all its attempts.
+                let forgotten = self.keep(PartitionAttempts {
+                    failed: None,
+                    ..self.known
+                });
+                self.failed = forgotten.err();
+                AfterFailure::Fail
+            }
             Ok(count) if count >= policy.attempts => settled,
             Ok(count) => match self.wait(backoff(count)) {
                 true => AfterFailure::TryAgain,
@@ -278,17 +366,39 @@ fn backoff(count: u32) -> Duration {
 mod tests {
     use super::*;
     use crate::clock::SystemClock;
+    use crate::storage::leases;
     use crate::storage::memory::MemoryStorage;
+    use crate::types::ids::EpochId;
     use crate::types::pipeline::LaneLimits;
 
     const PARTITION: PartitionId = PartitionId(3);
 
     fn open(storage: &Arc<dyn Storage>, ended_cleanly: bool) -> Attempts {
+        if !ended_cleanly {
+            end_unclean(storage, PARTITION);
+        }
         let board = Arc::new(LaneBoard::new(LaneLimits::default()));
+        open_on(storage, PARTITION, &board)
+    }
+
+    fn open_on(
+        storage: &Arc<dyn Storage>,
+        partition: PartitionId,
+        board: &Arc<LaneBoard>,
+    ) -> Attempts {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
-        let limits = EpochLimits::default();
-        let context = (storage, &board, &clock);
-        Attempts::open(PARTITION, EpochId(5), ended_cleanly, &limits, context).unwrap()
+        let context = (storage, board, &clock);
+        Attempts::open(partition, &EpochLimits::default(), context).unwrap()
+    }
+
+    /// The process ends with a job of the partition.
+    fn end_unclean(storage: &Arc<dyn Storage>, partition: PartitionId) {
+        leases::grant(&**storage, partition).unwrap();
+        assert_eq!(leases::end_all_unclean(&**storage).unwrap(), [partition]);
+    }
+
+    fn item(number: u64) -> Checksum {
+        Checksum::of(&number.to_le_bytes())
     }
 
     #[test]
@@ -308,17 +418,21 @@ mod tests {
             // Each process ends with its first attempt.
             let mut attempts = open(&storage, false);
             let rows = attempts.careful_rows().unwrap();
-            match attempts.begin(EpochId(5), 3).unwrap() {
+            match attempts.begin(3, || item(301)).unwrap() {
                 NextAttempt::Begun => taken.push(rows),
                 NextAttempt::GivenUp { attempts } => break attempts,
             }
         };
         assert_eq!(taken, [1_000, 125, 15, 1, 1, 1]);
         assert_eq!(given_up, 3);
-        // A process that was stopped by a person finds nothing wrong with the item.
-        let mut attempts = open(&storage, true);
-        assert_eq!(attempts.careful_rows(), None);
-        assert_eq!(attempts.begin(EpochId(5), 3).unwrap(), NextAttempt::Begun);
+        // Another item that comes first is none of it.
+        let mut attempts = open(&storage, false);
+        assert_eq!(attempts.begin(3, || item(7)).unwrap(), NextAttempt::Begun);
+        // Nor is one of a partition whose jobs have ended in order.
+        let board = Arc::new(LaneBoard::new(LaneLimits::default()));
+        let mut other = open_on(&storage, PartitionId(9), &board);
+        assert_eq!(other.careful_rows(), None);
+        assert_eq!(other.begin(3, || item(301)).unwrap(), NextAttempt::Begun);
     }
 
     fn failure() -> GuestError {
@@ -330,6 +444,74 @@ mod tests {
     }
 
     /// What sees the machine may pass another time, and its attempts are counted over restarts.
+    #[test]
+    fn p1_a_replay_that_the_process_ends_with_is_tried_alone_and_given_up() {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let letter = |index| DeadLetterId {
+            partition: PARTITION,
+            epoch: EpochId(2),
+            index,
+        };
+        // The process ends each time with letter 1, which comes behind letter 0 as long as that is there.
+        let mut first = open(&storage, true);
+        for index in [0, 1] {
+            assert_eq!(
+                first.begin_replay(letter(index), index == 0).unwrap(),
+                NextReplay::WithOthers
+            );
+        }
+        let mut second = open(&storage, false);
+        assert_eq!(
+            second.begin_replay(letter(0), true).unwrap(),
+            NextReplay::Alone
+        );
+        for _attempt in 0..UNCLEAN_ATTEMPTS_MIN {
+            assert_eq!(
+                second.begin_replay(letter(1), true).unwrap(),
+                NextReplay::Alone
+            );
+            second = open(&storage, false);
+        }
+        assert_eq!(
+            second.begin_replay(letter(1), true).unwrap(),
+            NextReplay::GivenUp
+        );
+        assert_eq!(
+            second.begin_replay(letter(2), true).unwrap(),
+            NextReplay::WithOthers
+        );
+    }
+
+    /// Of two jobs that are careful one is so at a time: what the other one takes can't be what the process ends with.
+    #[test]
+    fn p1_one_job_at_a_time_is_careful() {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let board = Arc::new(LaneBoard::new(LaneLimits::default()));
+        for partition in [1, 2] {
+            end_unclean(&storage, PartitionId(partition));
+        }
+        let of = |partition| open_on(&storage, PartitionId(partition), &board);
+        let (mut one, other, clean) = (of(1), of(2), of(3));
+        one.take_turn();
+        one.take_turn();
+        clean.take_turn();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| other.take_turn());
+            assert!(!board.take_careful_turn(PartitionId(2)), "one has it");
+            one.passed(10).unwrap();
+            waiting.join().unwrap();
+            assert!(
+                !board.take_careful_turn(PartitionId(1)),
+                "and then the other"
+            );
+        });
+        other.pass_turn_on();
+        assert!(board.take_careful_turn(PartitionId(1)));
+        // A run that is stopped keeps nobody waiting.
+        board.stop();
+        other.take_turn();
+    }
+
     #[test]
     fn p1_attempts_of_what_is_not_pure_survive_restarts() {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
@@ -364,11 +546,11 @@ mod tests {
     #[test]
     fn p1_a_job_is_careful_until_it_is_past_what_the_process_ended_with() {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
-        open(&storage, false).begin(EpochId(5), 3).unwrap();
+        open(&storage, false).begin(3, || item(1)).unwrap();
         let mut attempts = open(&storage, false);
-        for epoch in 5..5 + 8 {
+        for _ in 0..8 {
             assert_eq!(attempts.careful_rows(), Some(125));
-            attempts.begin(EpochId(epoch), 3).unwrap();
+            attempts.begin(3, || item(1)).unwrap();
             attempts.passed(125).unwrap();
         }
         assert_eq!(attempts.careful_rows(), None);
@@ -377,19 +559,12 @@ mod tests {
     }
 
     #[test]
-    fn attempts_with_one_item_are_counted_for_each_epoch() {
+    fn p1_who_is_careful_stays_so_over_starts_that_come_to_nothing_and_stops_in_order() {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
-        for _ in 0..4 {
-            open(&storage, false).begin(EpochId(5), 3).unwrap();
+        open(&storage, false).begin(3, || item(1)).unwrap();
+        end_unclean(&storage, PARTITION);
+        for _ in 0..3 {
+            assert_eq!(open(&storage, true).careful_rows(), Some(125));
         }
-        // The item passed this time, and the process ended with the next one.
-        let mut attempts = open(&storage, false);
-        attempts.begin(EpochId(5), 3).unwrap();
-        attempts.begin(EpochId(6), 3).unwrap();
-        let begun = read_attempts(&*storage, PARTITION).unwrap().begun;
-        assert_eq!(
-            begun.map(|begun| (begun.epoch, begun.count)),
-            Some((EpochId(6), 1))
-        );
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::types::dead_letter::LetterRequest;
 use crate::types::epoch::ChunkMessages;
-use crate::types::ids::{EpochId, LaneId};
+use crate::types::ids::{EpochId, LaneId, PartitionId};
 use crate::types::pipeline::LaneLimits;
 use crate::worker::channel::{LaneChannel, Receipt};
 use crate::worker::letter_requests::LetterRequests;
@@ -30,6 +30,8 @@ pub struct LaneBoard {
     turns: SourceTurns,
     source_times: SourceTimes,
     letter_requests: LetterRequests,
+    /// The partition whose job is careful now, after an unclean stop.
+    careful: Mutex<Option<PartitionId>>,
 }
 
 #[derive(Debug, Default)]
@@ -166,6 +168,24 @@ impl LaneBoard {
             self.wake_all();
         }
         count
+    }
+
+    /// Gives a partition's job the turn to be careful, if no other has it. Whether it has it now.
+    pub fn take_careful_turn(&self, partition: PartitionId) -> bool {
+        let mut careful = self
+            .careful
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        *careful.get_or_insert(partition) == partition
+    }
+
+    /// The partition's job is done with its turn, if it has it.
+    pub fn pass_careful_turn_on(&self, partition: PartitionId) {
+        let mut careful = self
+            .careful
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        careful.take_if(|holder| *holder == partition);
     }
 
     /// Lets every job that waits for a change look again.

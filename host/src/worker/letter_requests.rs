@@ -29,11 +29,13 @@ struct PartitionRequests {
     waiting: BTreeMap<DeadLetterId, LetterRequestKind>,
     /// Handed out and not done.
     taken: BTreeSet<DeadLetterId>,
+    /// Replays that can't be done.
+    aside: BTreeSet<DeadLetterId>,
 }
 
 impl LetterRequests {
     /// A partition's job begins or begins anew: whatever the catalog asks for waits, what was handed out before
-    /// included. Until [`LetterRequests::close`] it gets what is asked for later too.
+    /// included. Until [`LetterRequests::leave`] it gets what is asked for later too.
     ///
     /// # Errors
     ///
@@ -95,23 +97,21 @@ impl LetterRequests {
                 continue;
             };
             count += 1;
-            if !requests.taken.contains(id) {
+            let is_aside = *kind == LetterRequestKind::Replay && requests.aside.contains(id);
+            if !is_aside && !requests.taken.contains(id) {
                 requests.waiting.insert(*id, *kind);
             }
         }
         count
     }
 
-    /// The partition's job is about to end: whether it may, because nothing waits for it. What is asked for from then on is
-    /// left to the next run.
-    pub fn close(&self, partition: PartitionId) -> bool {
+    /// What was asked for this letter can't be done in this run: it waits for another one, unless something else is asked.
+    pub fn set_aside(&self, id: DeadLetterId) {
         let mut partitions = self.partitions();
-        let requests = partitions.get(&partition);
-        let may_end = requests.is_none_or(|requests| requests.waiting.is_empty());
-        if may_end {
-            partitions.remove(&partition);
+        if let Some(requests) = partitions.get_mut(&id.partition) {
+            requests.taken.remove(&id);
+            requests.aside.insert(id);
         }
-        may_end
     }
 
     /// The partition's job serves no more in this run: what waits, and what is asked for later, is left to the next one.
@@ -185,11 +185,20 @@ mod tests {
     }
 
     #[test]
-    fn a_job_ends_only_when_nothing_waits_and_gets_nothing_afterwards() {
+    fn what_can_not_be_done_waits_for_another_run_unless_something_else_is_asked() {
         let (requests, _) = opened(&[4]);
-        assert!(!requests.close(PARTITION));
         requests.next(PARTITION);
-        assert!(requests.close(PARTITION));
+        requests.set_aside(letter(4));
+        requests.add(&[request(4, Replay)]);
+        assert!(!requests.is_any(PARTITION));
+        requests.add(&[request(4, Discard)]);
+        assert_eq!(requests.next(PARTITION), Some(request(4, Discard)));
+    }
+
+    #[test]
+    fn a_job_that_has_ended_gets_nothing() {
+        let (requests, _) = opened(&[4]);
+        requests.leave(PARTITION);
         assert_eq!(requests.add(&[request(5, Replay)]), 0);
         assert!(!requests.is_any(PARTITION));
         assert_eq!(requests.next(PARTITION), None);

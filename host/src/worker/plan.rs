@@ -27,8 +27,6 @@ pub struct JobPlan {
     pub place: PartitionPlace,
     /// The right to commit for the partition.
     pub lease: Lease,
-    /// Whether the partition's last job ended with its lease, and not with the process.
-    pub ended_cleanly: bool,
     /// Number of the deployment in force.
     pub deployment: u64,
     /// The run of the pipeline, which its watermarks belong to; from 1.
@@ -316,7 +314,6 @@ impl JobPlan {
             name,
             place,
             lease,
-            ended_cleanly: true,
             deployment,
             run,
             limits: EpochLimits::default(),

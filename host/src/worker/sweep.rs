@@ -80,7 +80,7 @@ mod tests {
     use crate::storage::CommitOutcome;
     use crate::storage::leases;
     use crate::storage::memory::MemoryStorage;
-    use crate::types::batch::Batch;
+    use crate::types::batch::{Batch, MessageColumns};
     use crate::types::column::Column;
     use crate::types::epoch::{EpochCommit, StateChanges};
     use crate::types::lease::Lease;
@@ -189,11 +189,19 @@ mod tests {
             .map(|state| rows::read_states(&swept.storage, PARTITION, state, &[b"0007"]).unwrap());
         let stored = stored.each_mut().map(|rows| rows.remove(0));
         swept.states.insert(&mut slots, 0, b"0007", stored);
+        let messages = MessageColumns {
+            streams: vec![0],
+            keys: vec![0],
+            event_times: vec![0],
+            payloads: [b"".as_slice()].into_iter().collect(),
+        };
         let batch = Batch {
             keys,
+            messages,
             ..Batch::default()
         };
-        swept.states.touch(&slots, &batch);
+        swept.states.expire(&slots);
+        swept.states.touch(&slots, &batch, &[]);
         let undecided = swept.states.take_changes();
         assert_eq!(undecided.len(), 2);
         swept.states.advance(2_400);

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use crate::cli::bytes::{JsonBytes, text_of};
+use crate::cli::bytes::{JsonBytes, is_hidden, text_of};
 use crate::cli::dlq::question::WholeLetter;
 use crate::guest::RecordedSettings;
 use crate::types::batch::{Batch, Timestamp};
@@ -235,7 +235,7 @@ impl<'a> LetterDocument<'a> {
 
 /// Bytes as text where they are UTF-8 without control characters but line ends and tabs, else escaped.
 fn block_of(bytes: &[u8]) -> String {
-    let is_shown = |character: char| !character.is_control() || matches!(character, '\n' | '\t');
+    let is_shown = |character: char| !is_hidden(character) || matches!(character, '\n' | '\t');
     match std::str::from_utf8(bytes) {
         Ok(text) if text.chars().all(is_shown) => text.to_owned(),
         _ => bytes.escape_ascii().to_string(),

@@ -22,7 +22,7 @@ pub enum DiscardError {
     Refused(#[source] Refusal),
     /// Storage could not tell whether they are gone.
     #[error(
-        "it can't be told whether epoch {epoch} of partition {partition} was committed, which discards dead letters; discard          them again"
+        "it can't be told whether epoch {epoch} of partition {partition} was committed, which discards dead letters; discard them again"
     )]
     OutcomeUnknown {
         /// The partition.

@@ -70,7 +70,16 @@ pub fn settle_unserved(
             }
         }
     }
-    discard_letters(storage, &discarded)?;
+    for of_partition in discarded.chunk_by(|left, right| left.partition == right.partition) {
+        // What is wrong with one partition keeps no pipeline from running; `dlq discard` tells it whoever asks.
+        match discard_letters(storage, of_partition) {
+            Err(DiscardError::Storage(error @ StorageError::Damaged { .. })) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, "dead letters not discarded");
+            }
+            discarded => discarded.map(drop)?,
+        }
+    }
     let mut unserved = Vec::new();
     if by_partition.is_empty() {
         return Ok(unserved);

@@ -25,25 +25,48 @@ impl StateCache {
         self.aging.ages(&self.names)
     }
 
-    /// The keys of the batch have items: what is too old by then is absent, and what is left is as young
-    /// as they are. None of the keys may be missing any more.
-    pub fn touch(&mut self, slots: &BatchSlots, batch: &Batch) {
+    /// What is too old of these keys is absent from here on. To be called before a batch of theirs; none of them may be
+    /// missing any more.
+    pub fn expire(&mut self, slots: &BatchSlots) {
         if !self.aging.is_any() {
             return;
         }
-        for (slot, touched) in slots.0.iter().zip(self.times_of_keys(batch)) {
-            self.touch_slot(*slot, touched);
+        for slot in &slots.0 {
+            let before = self.touched[*slot as usize];
+            let mut next = self.aging.next_from(0);
+            while let Some(state) = next {
+                if self.aging.is_expired(state, before) {
+                    self.clear(*slot, state);
+                }
+                next = self.aging.next_from(state + 1);
+            }
         }
     }
 
-    /// When each key of the batch is touched by its items.
-    fn times_of_keys(&self, batch: &Batch) -> Vec<Timestamp> {
-        let mut times = vec![self.aging.latest_watermark(); batch.keys.len()];
-        let messages = batch.messages.keys.iter().zip(&batch.messages.event_times);
+    /// Items of the batch were processed: what their keys have is as young as they are. Items that were `passed` over, by
+    /// their numbers, rising, touch nothing.
+    pub fn touch(&mut self, slots: &BatchSlots, batch: &Batch, passed: &[u32]) {
+        if !self.aging.is_any() {
+            return;
+        }
+        for (slot, touched) in slots.0.iter().zip(self.times_of_keys(batch, passed)) {
+            if let Some(touched) = touched {
+                self.touch_slot(*slot, touched);
+            }
+        }
+    }
+
+    /// When each key of the batch is touched by its items, if any does.
+    fn times_of_keys(&self, batch: &Batch, passed: &[u32]) -> Vec<Option<Timestamp>> {
+        let at_least = self.aging.latest_watermark();
         let timers = batch.timers.keys.iter().zip(&batch.timers.event_times);
-        for (key, event_time) in messages.chain(timers) {
-            let time = &mut times[*key as usize];
-            *time = (*time).max(*event_time);
+        let messages = batch.messages.keys.iter().zip(&batch.messages.event_times);
+        let mut times = vec![None; batch.keys.len()];
+        for (item, (key, event_time)) in (0..).zip(timers.chain(messages)) {
+            if passed.binary_search(&item).is_err() {
+                let time = &mut times[*key as usize];
+                *time = (*time).max(Some(at_least.max(*event_time)));
+            }
         }
         times
     }
@@ -57,9 +80,6 @@ impl StateCache {
         self.touched[slot as usize] = now;
         let mut next = self.aging.next_from(0);
         while let Some(state) = next {
-            if self.aging.is_expired(state, before) {
-                self.clear(slot, state);
-            }
             let has_value = !self.values[self.place(slot, state)].bytes.is_empty();
             if has_value || self.aging.outlasts_the_watermark(now) {
                 self.mark_changed(slot, state);
@@ -341,7 +361,8 @@ mod tests {
                 let row = self.stored.get(key).cloned().unwrap_or_default();
                 self.states.insert(&mut slots, index, key, [row]);
             }
-            self.states.touch(&slots, &batch);
+            self.states.expire(&slots);
+            self.states.touch(&slots, &batch, &[]);
             let column = self.states.columns(&slots, |_| {}).remove(0);
             let mut values = vec![Vec::new(); keys.len()];
             for (key, value) in column.keys.iter().zip(column.values.iter()) {
@@ -505,7 +526,8 @@ mod tests {
                 keys,
                 ..Batch::default()
             };
-            states.touch(&slots, &batch);
+            states.expire(&slots);
+            states.touch(&slots, &batch, &[]);
             states.columns(&slots, |_| {}).remove(1).values.len()
         };
         let too_old = StoredState {

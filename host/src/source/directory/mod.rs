@@ -337,8 +337,11 @@ impl DirectorySource {
 }
 
 impl Source for DirectorySource {
-    fn decode_again(&mut self, record: &[u8]) -> Option<Vec<u8>> {
-        self.current.as_mut()?.source.decode_again(record)
+    fn decode_again(&mut self, record: &[u8]) -> Option<Option<Vec<u8>>> {
+        // Each file has a header of its own, and which one the record is of may be long gone.
+        let has_header = self.options.format == crate::types::pipeline::RecordFormat::Csv;
+        let current = self.current.as_mut().filter(|_| !has_header)?;
+        current.source.decode_again(record)
     }
 
     fn poll(

@@ -419,7 +419,7 @@ enum Taken {
 }
 
 impl Source for FileSource {
-    fn decode_again(&mut self, record: &[u8]) -> Option<Vec<u8>> {
+    fn decode_again(&mut self, record: &[u8]) -> Option<Option<Vec<u8>>> {
         // Names of columns are known once the file's first row was read.
         let decoder = match self.options.format {
             RecordFormat::Lines => &mut Decoder::Lines,
@@ -428,7 +428,7 @@ impl Source for FileSource {
         };
         let mut payload = Vec::new();
         let fits = record.len() <= self.options.max_record_bytes;
-        (fits && decoder.decode(record, &mut payload).is_ok()).then_some(payload)
+        Some((fits && decoder.decode(record, &mut payload).is_ok()).then_some(payload))
     }
 
     fn poll(

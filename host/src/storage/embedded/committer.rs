@@ -409,6 +409,7 @@ impl Committer {
         self.apply()?;
         let done = match &trim.what {
             TrimmedRows::All(queue) => Ok(self.shared.remove(*queue)?),
+            TrimmedRows::Leftovers(queue) => Ok(self.shared.remove_leftovers(*queue)?),
             TrimmedRows::Below(trims) => {
                 let (planned, done) = self.shared.plan_trims(trims);
                 self.shared.trim(&planned)?;

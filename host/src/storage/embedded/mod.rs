@@ -667,8 +667,12 @@ impl Storage for EmbeddedStorage {
     fn trim_queues(&self, trims: &[(PartitionId, u64)]) -> Result<(), StorageError> {
         self.shared.check_queue_ends()?;
         self.ask_to_trim(TrimmedRows::Below(trims.to_vec()))?;
-        let mut queues = trims.iter().map(|(queue, _)| *queue);
-        queues.try_for_each(|queue| self.shared.give_back_trimmed(queue))
+        for (queue, _) in trims {
+            if self.shared.give_back_trimmed(*queue)? {
+                self.ask_to_trim(TrimmedRows::Leftovers(*queue))?;
+            }
+        }
+        Ok(())
     }
 
     fn check_queue_ends(&self) -> Result<(), StorageError> {
@@ -677,7 +681,9 @@ impl Storage for EmbeddedStorage {
 
     fn remove_queue(&self, queue: PartitionId) -> Result<(), StorageError> {
         self.ask_to_trim(TrimmedRows::All(queue))?;
-        self.shared.give_back_all(queue)
+        self.shared.give_back_all(queue)?;
+        // Rows in tables that others share, whose removals have gone.
+        self.ask_to_trim(TrimmedRows::All(queue))
     }
 
     fn on_queue_append(&self, listener: QueueListener) {

@@ -64,6 +64,8 @@ pub(super) struct QueueTrim {
 pub(super) enum TrimmedRows {
     /// Those of these partitions below these offsets.
     Below(Vec<(PartitionId, u64)>),
+    /// What is there of this partition before its first row: removals may have gone with their tables.
+    Leftovers(PartitionId),
     /// The whole partition.
     All(PartitionId),
 }

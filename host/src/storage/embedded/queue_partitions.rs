@@ -204,16 +204,16 @@ impl Shared {
 
     /// Once a table's worth of a partition is trimmed, gives back the tables that hold nothing else: left to
     /// compactions they would stay for long, as new rows lie behind the old ones. The trim must be durable. Not for
-    /// the committer, whom a compaction would keep waiting.
-    pub(super) fn give_back_trimmed(&self, queue: PartitionId) -> Result<(), StorageError> {
+    /// the committer, whom a compaction would keep waiting. Whether any may have gone: then leftovers are to be removed.
+    pub(super) fn give_back_trimmed(&self, queue: PartitionId) -> Result<bool, StorageError> {
         let Some(bounds) = self.decodable_bounds(queue)? else {
-            return Ok(());
+            return Ok(false);
         };
         {
             let mut swept = self.swept_queues();
             let swept = swept.entry(queue).or_default();
             if bounds.trimmed_bytes.saturating_sub(swept.given_back) < TABLE_BYTES {
-                return Ok(());
+                return Ok(false);
             }
             // Rows whose removal goes with a table have to be removed again.
             *swept = SweptQueue {
@@ -222,7 +222,16 @@ impl Shared {
             };
         }
         pass(&self.faults, "trim: give tables back")?;
-        self.bulk.drop_tables(rows_before(queue, bounds.start))
+        self.bulk.drop_tables(rows_before(queue, bounds.start))?;
+        Ok(true)
+    }
+
+    /// Removes rows before a partition's first one whose removals have gone with their tables. The overlay must be applied.
+    pub(super) fn remove_leftovers(&self, queue: PartitionId) -> Result<(), StorageError> {
+        match self.decodable_bounds(queue)? {
+            Some(bounds) => self.remove_chunks(&[(queue, bounds.start)], Vec::new()),
+            None => Ok(()),
+        }
     }
 
     /// Gives back the tables of a partition that is removed.

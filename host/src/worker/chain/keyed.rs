@@ -11,6 +11,7 @@ use crate::types::key::MESSAGE_KEY_BYTES_MAX;
 use crate::types::timer::TimerSetting;
 use crate::worker::timers::{DueTimers, Timers};
 
+use super::PassedOver;
 use super::node::Node;
 
 /// About what a timer that is set or cancelled adds to an epoch beside its key, in bytes.
@@ -35,6 +36,7 @@ impl KeyedNode {
     /// Does what a call wants done: changes states and timers, and puts its outputs into the streams.
     pub(super) fn apply(
         &mut self,
+        (batch, passed): (&Batch, &[PassedOver]),
         call: &KeyedCall<'_>,
         setting: TimerSetting,
         epoch: &mut OpenEpoch,
@@ -42,6 +44,8 @@ impl KeyedNode {
         streams: &mut [StreamMessages],
     ) -> Result<(), StorageError> {
         let effects = call.effects;
+        let passed: Vec<u32> = passed.iter().map(|passed| passed.item).collect();
+        self.states.touch(call.slots, batch, &passed);
         self.states.apply(call.slots, &effects.states);
         self.timers
             .apply(call.keys, effects, setting.now, setting.at_end, storage)?;

@@ -286,15 +286,20 @@ impl Chain {
             let roots = (0..input.len() as u32).collect();
             let (mut batch, items) = transform_batch(input, roots);
             self.fill_in(&mut batch, &items, epoch, storage)?;
-            return self.pass_over(batch, attempts);
+            return self.pass_over_of_transform(batch, attempts);
         }
+        // What takes it without a computation gets it; which of those that read it has ended the process is not known.
         self.take_records(input);
-        let first = self.maps.first().map(|map| {
-            let calls = map_batches(&self.streams, &map.plan.inputs, &self.limits, false);
-            calls.into_iter().next().unwrap_or_default().0
-        });
-        self.streams.iter_mut().for_each(StreamMessages::clear);
-        first.map_or(Ok(()), |batch| self.pass_over(batch, attempts))
+        for place in 0..self.maps.len() {
+            let plan = &self.maps[place].plan;
+            let calls = map_batches(&self.streams, &plan.inputs, &self.limits, false);
+            if let Some((batch, _)) = calls.into_iter().next() {
+                let plan = &self.maps[place].plan;
+                let passed = pass_over(plan, batch, attempts)?;
+                self.passed.push(passed);
+            }
+        }
+        Ok(())
     }
 
     /// The same of the first of some due timers: it has fired.
@@ -321,23 +326,15 @@ impl Chain {
         if let Some(keyed) = &mut self.transform {
             keyed.timers.fire(due, 1);
         }
-        self.pass_over(batch, attempts)
+        self.pass_over_of_transform(batch, attempts)
     }
 
-    /// Passes over the only item of a batch of the first computation.
-    fn pass_over(&mut self, batch: Batch, attempts: u32) -> Result<(), ChainError> {
-        let transform = self.transform.as_ref().map(|keyed| &keyed.node);
-        let Some(Node { plan, .. }) = transform.or(self.maps.first()) else {
-            return Ok(());
-        };
-        if plan.failure.policy.on_failure == OnFailure::Fail {
-            return Err(ChainError::GivenUp {
-                computation: plan.name.clone(),
-                attempts,
-            });
+    /// Passes over the only item of a batch of the transform.
+    fn pass_over_of_transform(&mut self, batch: Batch, attempts: u32) -> Result<(), ChainError> {
+        if let Some(keyed) = &self.transform {
+            let passed = pass_over(&keyed.node.plan, batch, attempts)?;
+            self.passed.push(passed);
         }
-        self.passed
-            .push(PassedOver::given_up(plan, batch, attempts));
         Ok(())
     }
 
@@ -434,7 +431,6 @@ impl Chain {
                 self.fire_at_most = self.fire_at_most.saturating_mul(2);
             }
             epoch.add_timers(&batch);
-            self.passed.extend(passed);
             keyed.timers.fire(due, count);
             let call = KeyedCall {
                 keys: &batch.keys,
@@ -442,7 +438,9 @@ impl Chain {
                 slots: &slots,
                 effects: &effects,
             };
-            keyed.apply(&call, setting, epoch, storage, &mut self.streams)?;
+            let of = (&batch, &passed[..]);
+            keyed.apply(of, &call, setting, epoch, storage, &mut self.streams)?;
+            self.passed.extend(passed);
             return self.run_maps(None, epoch).map(|()| count);
         }
     }
@@ -626,14 +624,15 @@ impl Chain {
         };
         match (keyed.node).call(&batch, items, epoch, &mut self.attempts) {
             Ok((effects, passed)) => {
-                self.passed.extend(passed);
                 let call = KeyedCall {
                     keys: &batch.keys,
                     items,
                     slots: &slots,
                     effects: &effects,
                 };
-                keyed.apply(&call, setting, epoch, storage, &mut self.streams)?;
+                let of = (&batch, &passed[..]);
+                keyed.apply(of, &call, setting, epoch, storage, &mut self.streams)?;
+                self.passed.extend(passed);
                 Ok(None)
             }
             Err(failure) => self.fail_transform(failure, &batch, items),
@@ -674,7 +673,7 @@ impl Chain {
             });
         }
         let slots = load_states(states, batch, storage, self.partition)?;
-        states.touch(&slots, batch);
+        states.expire(&slots);
         batch.states = states.columns(&slots, |bytes| epoch.add_state_read(bytes));
         let inputs = node.plan.computation.description().inputs.len();
         batch.watermarks.clone_from(&self.watermarks);
@@ -724,6 +723,17 @@ impl Chain {
             }
         }
         Ok(None)
+    }
+}
+
+/// Passes over the only item of a batch, with which the process has ended, without calling the computation.
+fn pass_over(plan: &NodePlan, batch: Batch, attempts: u32) -> Result<PassedOver, ChainError> {
+    match plan.failure.policy.on_failure {
+        OnFailure::Fail => Err(ChainError::GivenUp {
+            computation: plan.name.clone(),
+            attempts,
+        }),
+        OnFailure::Skip | OnFailure::DeadLetter => Ok(PassedOver::given_up(plan, batch, attempts)),
     }
 }
 

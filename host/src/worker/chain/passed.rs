@@ -9,6 +9,8 @@ use crate::worker::plan::NodePlan;
 /// An item of a computation that the chain has moved past.
 #[derive(Debug)]
 pub struct PassedOver {
+    /// Its number among the items of the call.
+    pub item: u32,
     /// The item of the job's input that it is or goes back to.
     pub root: u32,
     /// What is kept of it; `None` where it is skipped.
@@ -40,6 +42,7 @@ impl PassedOver {
         let root = roots.get(passed.item as usize).copied().unwrap_or_default();
         let failure = || passed.error.letter_failure().unwrap_or_default();
         PassedOver {
+            item: passed.item,
             root,
             kept: keep(
                 plan,
@@ -59,6 +62,7 @@ impl PassedOver {
             ..LetterFailure::default()
         };
         PassedOver {
+            item: 0,
             root: 0,
             kept: keep(plan, (batch, 0), failure, attempts),
         }

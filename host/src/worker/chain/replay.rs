@@ -79,14 +79,15 @@ impl Chain {
         };
         match keyed.node.call(&batch, &items, epoch, &mut self.attempts) {
             Ok((effects, passed)) => {
-                self.passed.extend(passed);
                 let call = KeyedCall {
                     keys: &batch.keys,
                     items: &items,
                     slots: &slots,
                     effects: &effects,
                 };
-                keyed.apply(&call, setting, epoch, storage, &mut self.streams)?;
+                let of = (&batch, &passed[..]);
+                keyed.apply(of, &call, setting, epoch, storage, &mut self.streams)?;
+                self.passed.extend(passed);
             }
             Err(failure) => return Err(ChainError::Guest(failure)),
         }

@@ -97,12 +97,14 @@ impl SourceInput {
         }
     }
 
-    /// A record that could not be decoded when it came, if it can be now.
-    pub fn decode_again(&mut self, record: &[u8]) -> Option<InputMessages> {
-        let payload = self.source.decode_again(record)?;
-        let mut input = InputMessages::default();
-        input.push(0, b"", 0, &payload);
-        Some(input)
+    /// A record that could not be decoded when it came, if it can be now; see [`Source::decode_again`].
+    pub fn decode_again(&mut self, record: &[u8]) -> Option<Option<InputMessages>> {
+        let decoded = self.source.decode_again(record)?;
+        Some(decoded.map(|payload| {
+            let mut input = InputMessages::default();
+            input.push(0, b"", 0, &payload);
+            input
+        }))
     }
 
     /// What is to be committed with the position, for an epoch.

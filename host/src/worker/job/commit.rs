@@ -13,7 +13,7 @@ use super::{Job, JobInput, JobStep, SubmittedEpoch};
 impl Job {
     /// Hands the epoch to storage, as soon as the one before it is committed.
     pub(super) fn submit(&mut self, epoch: OpenEpoch) -> Result<(), JobError> {
-        let (input_messages, items) = (epoch.input_messages(), epoch.items() as u64);
+        let (input_messages, items) = (epoch.input_messages(), self.items_of_input(&epoch));
         let sealed = self.seal_parts();
         // If that one is not decided, it is why, whatever else went wrong.
         self.settle()?;
@@ -40,6 +40,14 @@ impl Job {
             self.progress.state_lookups(hits, misses);
         }
         Ok(())
+    }
+
+    /// How many items of its input the job moves past with the epoch: none where it serves requests for letters.
+    fn items_of_input(&self, epoch: &OpenEpoch) -> u64 {
+        match self.served.is_empty() {
+            true => epoch.items() as u64,
+            false => 0,
+        }
     }
 
     fn hand_over(

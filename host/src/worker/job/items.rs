@@ -12,6 +12,7 @@ use crate::sink::{SinkError, SinkMessage};
 use crate::storage::letter_rows::letter_size_bound;
 use crate::types::batch::Timestamp;
 use crate::types::dead_letter::DeadLetter;
+use crate::types::epoch::Checksum;
 use crate::types::ids::{EpochId, PartitionId, PublicId};
 use crate::types::key::key_hash;
 use crate::types::timer::{TimerPlace, TimerSetting, TimerStep};
@@ -104,7 +105,9 @@ impl Job {
         };
         let partition = self.lease.partition;
         let setting = self.timer_setting();
-        let fired = match self.begin_attempt(epoch)? {
+        let first = self.chain.place_of_timer(&due, 0);
+        let item = || timer_checksum(&first);
+        let fired = match self.begin_attempt(item)? {
             NextAttempt::Begun => (self.chain).fire(&due, step, setting, epoch, &*self.storage),
             NextAttempt::GivenUp { attempts } => {
                 let given_up = self
@@ -158,7 +161,7 @@ impl Job {
         let setting = self.timer_setting();
         let (times, count) = (self.times_of(&input, setting.now), input.len());
         let late = self.time.late_items(&input);
-        let ran = match self.begin_attempt(epoch)? {
+        let ran = match self.begin_attempt(|| message_checksum(&input))? {
             NextAttempt::Begun => (self.chain).run(input, &late, setting, epoch, &*self.storage),
             NextAttempt::GivenUp { attempts } => {
                 self.chain.give_up(input, attempts, epoch, &*self.storage)
@@ -208,9 +211,9 @@ impl Job {
     }
 
     /// Writes down, where the job is careful, that it is about to process what it has taken.
-    fn begin_attempt(&mut self, epoch: &OpenEpoch) -> Result<NextAttempt, JobError> {
+    fn begin_attempt(&mut self, item: impl FnOnce() -> Checksum) -> Result<NextAttempt, JobError> {
         match self.chain.attempts_max() {
-            Some(attempts_max) => Ok(self.chain.attempts().begin(epoch.id(), attempts_max)?),
+            Some(attempts_max) => Ok(self.chain.attempts().begin(attempts_max, item)?),
             None => Ok(NextAttempt::Begun),
         }
     }
@@ -340,6 +343,35 @@ pub(super) struct RefusedMessage {
     /// The item of the batch that it goes back to.
     item: u32,
     pub(super) error: SinkError,
+}
+
+/// What a due timer is known by while it is tried.
+fn timer_checksum(place: &TimerPlace) -> Checksum {
+    let time = place.trigger_time.to_le_bytes();
+    let stream = place.stream.as_bytes();
+    Checksum::of(&[&time[..], stream, &[0], &place.key].concat())
+}
+
+/// What the first message of some is known by while it is tried.
+fn message_checksum(input: &InputMessages) -> Checksum {
+    let first = [
+        &input
+            .streams
+            .first()
+            .copied()
+            .unwrap_or_default()
+            .to_le_bytes()[..],
+        &input
+            .event_times
+            .first()
+            .copied()
+            .unwrap_or_default()
+            .to_le_bytes(),
+        &(input.keys.ends.first().copied().unwrap_or_default()).to_le_bytes(),
+        input.keys.iter().next().unwrap_or_default(),
+        input.payloads.iter().next().unwrap_or_default(),
+    ];
+    Checksum::of(&first.concat())
 }
 
 fn timer_location(place: TimerPlace) -> ItemLocation {

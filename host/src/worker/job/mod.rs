@@ -180,8 +180,6 @@ impl Job {
         };
         let attempts = Attempts::open(
             plan.lease.partition,
-            head.epoch.next(),
-            plan.ended_cleanly,
             &plan.limits,
             (&context.storage, &context.board, &context.clock),
         )?;
@@ -293,10 +291,11 @@ impl Job {
             // One epoch at a time, so that what is about to be tried is known to the store.
             return self.settle_or_idle();
         }
-        let mut epoch = self.open_epoch();
         if self.has_letter_requests() {
-            return self.serve_letters(epoch);
+            return self.serve_letters();
         }
+        self.chain.attempts().take_turn();
+        let mut epoch = self.open_epoch();
         if let Err(error) = self.take_items(&mut epoch) {
             // What failed may only have been computed because of an epoch that is not decided.
             self.settle()?;
@@ -314,6 +313,7 @@ impl Job {
             self.submit(epoch)?;
             return Ok(JobStep::Advanced);
         }
+        self.chain.attempts().pass_turn_on();
         if self.submitted.is_some() {
             return self.settle_or_idle();
         }
