@@ -85,6 +85,11 @@ fn write_call(
     letter: &DeadLetter,
     failed: &FailedComputation,
 ) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !failed.settings.is_empty(),
+        "what is needed to repeat the call of dead letter {0} was left out, as too much failed with it at once; `tidelock dlq show {0}` shows its item",
+        arguments.id
+    );
     let settings = RecordedSettings::from_json(&failed.settings)
         .context("the settings that the dead letter has can't be read")?;
     let component = component_of(arguments, failed)?;

@@ -216,10 +216,10 @@ impl<'a> LetterDocument<'a> {
         let blocks = [
             ("payload", payload.as_str()),
             ("states", &states.join("\n")),
-            ("reason", &self.failure.reason),
-            ("backtrace", &self.failure.backtrace),
-            ("stdout", &self.failure.stdout),
-            ("stderr", &self.failure.stderr),
+            ("reason", &block_of(self.failure.reason.as_bytes())),
+            ("backtrace", &block_of(self.failure.backtrace.as_bytes())),
+            ("stdout", &block_of(self.failure.stdout.as_bytes())),
+            ("stderr", &block_of(self.failure.stderr.as_bytes())),
         ];
         for (title, text) in blocks {
             if !text.is_empty() {

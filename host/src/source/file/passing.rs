@@ -1,9 +1,9 @@
 //! Records of a file that are not what its format demands: refused, so that the file goes no further, or passed
 //! over one by one.
 //!
-//! One that was cut whole ends where its line does, line ends within quotes included. One that is too long to be
-//! looked at, or whose quotes are never closed, ends with its first line: what it took in behind that may be good. So a
-//! quote too many costs its own line and not the rest of the file.
+//! One that took in line ends within quotes, that is too long to be looked at, or whose quotes are never closed, ends with
+//! its first line: what it took in behind that may be good. So a quote too many costs its own line and not the rest of the
+//! file.
 //!
 //! **Invariant:** of a record that is too long no more is kept than its first bytes, and the position stands before
 //! it until its end was seen.
@@ -98,6 +98,10 @@ impl FileSource {
             return Err(self.refuse(flaw));
         }
         let record = &self.window.unread()[..cut.length];
+        if memchr(b'\n', record).is_some() {
+            // A quote too many took in the lines behind it.
+            return self.pass_line(flaw, room_bytes, records);
+        }
         let bytes = UndecodableRecord::first_bytes(record);
         if room_bytes.is_some_and(|room_bytes| bytes.len() > room_bytes) {
             return Ok(Taken::NoRoom);

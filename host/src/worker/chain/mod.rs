@@ -30,7 +30,7 @@ use crate::worker::plan::{NodePlan, StreamPlan, TimePlan};
 use crate::worker::sweep::StateSweep;
 use crate::worker::timers::{DueLimit, DueTimers, Timers, TimersError};
 
-pub use passed::{KeptItem, PassedOver};
+pub use passed::{KEPT_BYTES_MAX, KeptItem, PassedOver};
 
 use keyed::{KeyedCall, KeyedNode, first_timers, load_states, long_key};
 use node::Node;
@@ -82,6 +82,8 @@ pub struct Chain {
     keeps_origins: bool,
     /// Items of the current batch that computations were passed over for.
     passed: Vec<PassedOver>,
+    /// How many bytes may still be kept of items of the current batch.
+    letter_room: usize,
     attempts: Attempts,
 }
 
@@ -191,6 +193,7 @@ impl Chain {
                 .collect(),
             keeps_origins: streams_with_origins.contains(&true),
             passed: Vec::new(),
+            letter_room: KEPT_BYTES_MAX,
             attempts,
         };
         chain.set_time(stands_at);
@@ -401,7 +404,13 @@ impl Chain {
             let Some(keyed) = &mut self.transform else {
                 return Ok(count);
             };
-            let called = (keyed.node).call(&batch, &items, epoch, &mut self.attempts);
+            let called = (keyed.node).call(
+                &batch,
+                &items,
+                epoch,
+                &mut self.attempts,
+                &mut self.letter_room,
+            );
             let (effects, passed) = match called {
                 Ok(called) => called,
                 Err(failure) => {
@@ -527,6 +536,7 @@ impl Chain {
     fn begin_batch(&mut self) {
         self.streams.iter_mut().for_each(StreamMessages::clear);
         self.passed.clear();
+        self.letter_room = KEPT_BYTES_MAX;
     }
 
     /// Items of the last batch that computations were passed over for.
@@ -622,7 +632,13 @@ impl Chain {
         let Some(keyed) = &mut self.transform else {
             return Ok(None);
         };
-        match (keyed.node).call(&batch, items, epoch, &mut self.attempts) {
+        match (keyed.node).call(
+            &batch,
+            items,
+            epoch,
+            &mut self.attempts,
+            &mut self.letter_room,
+        ) {
             Ok((effects, passed)) => {
                 let call = KeyedCall {
                     keys: &batch.keys,
@@ -699,7 +715,13 @@ impl Chain {
             &limits,
             node.keeps_origins,
         ) {
-            let effects = match node.call(&batch, &items, epoch, &mut self.attempts) {
+            let effects = match node.call(
+                &batch,
+                &items,
+                epoch,
+                &mut self.attempts,
+                &mut self.letter_room,
+            ) {
                 Ok((effects, passed)) => {
                     self.passed.extend(passed);
                     effects
@@ -733,7 +755,14 @@ fn pass_over(plan: &NodePlan, batch: Batch, attempts: u32) -> Result<PassedOver,
             computation: plan.name.clone(),
             attempts,
         }),
-        OnFailure::Skip | OnFailure::DeadLetter => Ok(PassedOver::given_up(plan, batch, attempts)),
+        OnFailure::Skip | OnFailure::DeadLetter => {
+            tracing::warn!(
+                computation = plan.name,
+                attempts,
+                "item given up with which the process has ended"
+            );
+            Ok(PassedOver::given_up(plan, batch, attempts))
+        }
     }
 }
 

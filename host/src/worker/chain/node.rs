@@ -37,6 +37,7 @@ impl Node {
         items: &CallItems,
         epoch: &mut OpenEpoch,
         attempts: &mut Attempts,
+        room_bytes: &mut usize,
     ) -> Result<(Effects, Vec<PassedOver>), Box<ChainFailure>> {
         let (policy, name) = (self.plan.failure.policy, self.plan.name.clone());
         let determinism = self.plan.computation.verdicts().determinism;
@@ -62,7 +63,7 @@ impl Node {
                 log_call(&self.plan.name, &call);
                 let passed = call.passed_items.into_iter().map(|passed| {
                     let count = attempts.of(checksum(passed.item));
-                    PassedOver::of(&self.plan, passed, &items.roots, count)
+                    PassedOver::of(&self.plan, passed, &items.roots, count, room_bytes)
                 });
                 Ok((call.effects, passed.collect()))
             }

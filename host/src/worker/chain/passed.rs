@@ -17,6 +17,13 @@ pub struct PassedOver {
     pub kept: Option<Box<KeptItem>>,
 }
 
+/// The most bytes of what is kept of items that one batch of a job's input leads to; what fails beyond is kept without
+/// what is needed to repeat its call. An epoch must be able to hold it.
+pub const KEPT_BYTES_MAX: usize = 128 << 20;
+
+/// Bytes of the reason of a failure that is kept without the rest.
+const SHORT_REASON_BYTES: usize = 256;
+
 /// What is kept of an item.
 #[derive(Debug)]
 pub struct KeptItem {
@@ -38,6 +45,7 @@ impl PassedOver {
         passed: PassedItem,
         roots: &[u32],
         attempts: u32,
+        room_bytes: &mut usize,
     ) -> PassedOver {
         let root = roots.get(passed.item as usize).copied().unwrap_or_default();
         let failure = || passed.error.letter_failure().unwrap_or_default();
@@ -49,7 +57,8 @@ impl PassedOver {
                 (passed.batch, passed.left_out_state_bytes),
                 failure,
                 attempts,
-            ),
+            )
+            .map(|kept| kept.within(room_bytes)),
         }
     }
 
@@ -71,6 +80,43 @@ impl PassedOver {
 
 /// The class of failure of an item that the process has ended with.
 const GIVEN_UP: &str = "unclean_stop";
+
+impl KeptItem {
+    /// The same, without what is needed to repeat the call where there is no room for that.
+    fn within(mut self: Box<KeptItem>, room_bytes: &mut usize) -> Box<KeptItem> {
+        let LetterFailure {
+            reason,
+            backtrace,
+            stdout,
+            stderr,
+            ..
+        } = &mut self.failure;
+        let texts = [&*reason, &*backtrace, &*stdout, &*stderr].map(String::len);
+        let mut size_bytes = SHORT_REASON_BYTES + texts.iter().sum::<usize>();
+        if let LetterItem::Message { key, payload, .. } = &self.item {
+            size_bytes += key.len() + payload.len();
+        }
+        if let LetterOrigin::Computation(computation) = &self.origin {
+            let states = computation.batch.states.iter();
+            let states = states.map(|state| state.values.bytes.len());
+            size_bytes += computation.settings.len() + states.sum::<usize>();
+        }
+        if let Some(left) = room_bytes.checked_sub(size_bytes) {
+            *room_bytes = left;
+            return self;
+        }
+        *room_bytes = 0;
+        reason.truncate(reason.floor_char_boundary(SHORT_REASON_BYTES));
+        for text in [backtrace, stdout, stderr] {
+            *text = String::new();
+        }
+        if let LetterOrigin::Computation(computation) = &mut self.origin {
+            computation.settings = String::new();
+            computation.batch = Batch::default();
+        }
+        self
+    }
+}
 
 fn keep(
     plan: &NodePlan,
@@ -118,5 +164,59 @@ fn only_item(plan: &NodePlan, batch: &Batch) -> LetterItem {
         payload: (batch.messages.payloads.iter().next())
             .unwrap_or_default()
             .to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However much fails at once, each item is kept, and an epoch can hold them.
+    #[test]
+    fn p2_what_is_kept_of_one_batch_is_bounded_and_every_item_is_there() {
+        let kept = || {
+            Box::new(KeptItem {
+                origin: LetterOrigin::Computation(Box::new(FailedComputation {
+                    name: "refuse".to_owned(),
+                    component: "refuse.wasm".to_owned(),
+                    digest: "sha256:00".to_owned(),
+                    settings: "{}".to_owned(),
+                    batch: Batch::default(),
+                    left_out_state_bytes: 0,
+                })),
+                item: LetterItem::Message {
+                    stream: "lines".to_owned(),
+                    key: Vec::new(),
+                    event_time: 0,
+                    payload: b"payload".to_vec(),
+                },
+                failure: LetterFailure {
+                    reason: "\u{e9}".repeat(1_000),
+                    stderr: "x".repeat(1 << 20),
+                    ..LetterFailure::default()
+                },
+                attempts: 1,
+            })
+        };
+        let mut room_bytes = KEPT_BYTES_MAX;
+        let all: Vec<Box<KeptItem>> = (0..200).map(|_| kept().within(&mut room_bytes)).collect();
+        let told = |kept: &KeptItem| kept.failure.stderr.len() + kept.failure.reason.len();
+        assert!(
+            all.iter().map(|kept| told(kept)).sum::<usize>()
+                <= KEPT_BYTES_MAX + 200 * SHORT_REASON_BYTES
+        );
+        let is_whole = |kept: &KeptItem| match &kept.origin {
+            LetterOrigin::Computation(computation) => !computation.settings.is_empty(),
+            LetterOrigin::Source { .. } => false,
+        };
+        let whole = all.iter().filter(|kept| is_whole(kept)).count();
+        assert!((100..200).contains(&whole), "{whole}");
+        for kept in &all {
+            let LetterItem::Message { payload, .. } = &kept.item else {
+                panic!("{kept:?}");
+            };
+            assert_eq!(payload, b"payload");
+            assert!(!kept.failure.reason.is_empty());
+        }
     }
 }

@@ -63,7 +63,13 @@ impl Chain {
             if node.keeps_origins {
                 items.origins.push([0]);
             }
-            match node.call(&batch, &items, epoch, &mut self.attempts) {
+            match node.call(
+                &batch,
+                &items,
+                epoch,
+                &mut self.attempts,
+                &mut self.letter_room,
+            ) {
                 Ok((effects, passed)) => {
                     self.passed.extend(passed);
                     let outputs = &node.plan.outputs;
@@ -77,7 +83,13 @@ impl Chain {
         let Some(keyed) = &mut self.transform else {
             return Ok(());
         };
-        match keyed.node.call(&batch, &items, epoch, &mut self.attempts) {
+        match keyed.node.call(
+            &batch,
+            &items,
+            epoch,
+            &mut self.attempts,
+            &mut self.letter_room,
+        ) {
             Ok((effects, passed)) => {
                 let call = KeyedCall {
                     keys: &batch.keys,

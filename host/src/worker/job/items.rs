@@ -232,8 +232,7 @@ impl Job {
                 failure,
                 attempts,
             } = *kept;
-            tracing::warn!(
-                computation = origin.name(),
+            tracing::debug!(computation = origin.name(),
                 class = failure.class,
                 %location,
                 "item dead-lettered"
