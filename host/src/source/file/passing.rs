@@ -297,14 +297,16 @@ mod tests {
                 ],
             ),
             RecordFormat::Csv => (
-                // The last quote is never closed: its line alone is lost.
+                // The second quote is closed where none may be, the last one never: the lines behind them are read on
+                // their own.
                 b"a,b\n1,2\n1\n\n1,2,3\r\n\"x\ny\"z,2\n3,\xff\n12345678,9012\n\"a\nb\",4\n5,\"x\n6,7\n8,9"
                     .to_vec(),
                 vec![
                     good(2, r#"{"a":"1","b":"2"}"#),
                     bad(3, b"1"),
                     bad(5, b"1,2,3"),
-                    bad(6, b"\"x\ny\"z,2"),
+                    bad(6, b"\"x"),
+                    good(7, r#"{"a":"y\"z","b":"2"}"#),
                     bad(8, b"3,\xff"),
                     long(9, b"12345678,9012"),
                     good(10, r#"{"a":"a\nb","b":"4"}"#),
