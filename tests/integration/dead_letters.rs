@@ -430,7 +430,7 @@ fn the_commands_of_the_page_on_dead_letters_run_as_they_are_written() {
 /// A run that stands still in its middle, as nobody takes its rows, until it is waited for.
 fn run_that_stands_still(folder: &TestHost) -> Running {
     let mut command = folder.command();
-    command.args(["run", "tidelock.toml"]);
+    command.args(["--log", "debug", "run", "tidelock.toml"]);
     let mut running = Running::start_with_stdout_unread(&mut command);
     assert_eq!(running.wait_for_lines("item dead-lettered", 8), 8);
     // They can be read once the epoch is durable, which it is before its readers wait for a terminal.

@@ -17,8 +17,8 @@ const ROWS: u64 = 12_000;
 const USERS: u64 = 40;
 /// Rounds: each kills a push and a run.
 const ROUNDS: usize = 25;
-/// A run is killed after at most this many epochs.
-const EPOCHS_PER_ROUND_MAX: u64 = 25;
+/// A run is killed after at most this many epochs: some while it is careful, as after each kill, and most behind that.
+const EPOCHS_PER_ROUND_MAX: u64 = 50;
 
 /// What the kills hit.
 #[derive(Debug, Default)]
@@ -153,7 +153,7 @@ const PUSH: [&str; 9] = [
     "--key-field=user",
     "--producer-id=test",
     "--seq-no-start=1",
-    "--max-batch-rows=25",
+    "--max-batch-rows=100",
 ];
 
 fn start(host: &Path, folder: &TestHost, arguments: &[&str]) -> Running {
