@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &IsolationArguments) -> Result<()> {
 
 /// One run in a folder of its own.
 fn measure(arguments: &IsolationArguments, kind: &str, bad: u64) -> Result<Duration> {
-    let folder = arguments.folder.join("isolation");
+    let folder = arguments.engine.folder.join("isolation");
     if folder.exists() {
         fs::remove_dir_all(&folder)
             .with_context(|| format!("failed to remove {}", folder.display()))?;
@@ -73,6 +73,7 @@ fn measure(arguments: &IsolationArguments, kind: &str, bad: u64) -> Result<Durat
     }
     lines.flush()?;
     let component = arguments
+        .engine
         .components
         .join("examples/behaves_as_transform.wasm");
     fs::write(
@@ -87,12 +88,12 @@ fn measure(arguments: &IsolationArguments, kind: &str, bad: u64) -> Result<Durat
         ),
     )?;
     let begun = now();
-    let output = Command::new(&arguments.tidelock)
+    let output = Command::new(&arguments.engine.tidelock)
         .args(["run", "tidelock.toml", "-o", "json"])
         .current_dir(&folder)
         .stderr(Stdio::piped())
         .output()
-        .with_context(|| format!("failed to run {}", arguments.tidelock.display()))?;
+        .with_context(|| format!("failed to run {}", arguments.engine.tidelock.display()))?;
     let time = begun.elapsed();
     ensure!(
         output.status.success(),

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::program::Programs;
+use crate::program::{EngineFiles, Programs};
 use crate::workload::Workload;
 
 /// Measures whole pipelines.
@@ -108,15 +108,8 @@ pub(crate) struct SoakArguments {
     /// Partitions of the transform.
     #[arg(long, default_value_t = 2)]
     pub(crate) partitions: u32,
-    /// The host.
-    #[arg(long)]
-    pub(crate) tidelock: PathBuf,
-    /// The folder of the built components.
-    #[arg(long)]
-    pub(crate) components: PathBuf,
-    /// Where everything goes.
-    #[arg(long)]
-    pub(crate) folder: PathBuf,
+    #[command(flatten)]
+    pub(crate) engine: EngineFiles,
 }
 
 /// How long rows take.
@@ -149,15 +142,8 @@ pub(crate) struct IsolationArguments {
         default_value = "named,fail,panic,trap,abort,exit,wrong,much,eat,spin"
     )]
     pub(crate) kinds: Vec<String>,
-    /// The host.
-    #[arg(long)]
-    pub(crate) tidelock: PathBuf,
-    /// The folder of the built components.
-    #[arg(long)]
-    pub(crate) components: PathBuf,
-    /// Where everything goes.
-    #[arg(long)]
-    pub(crate) folder: PathBuf,
+    #[command(flatten)]
+    pub(crate) engine: EngineFiles,
 }
 
 fn main() -> ExitCode {

@@ -18,24 +18,31 @@ pub(crate) const USERS: u64 = 100_000;
 /// Lines of the input of the run before the first, which fills caches and is not measured.
 pub(crate) const WARM_UP_RECORDS: u64 = 1_000;
 
-/// Where everything is.
+/// Where the engine and what it works with are.
 #[derive(Debug, Args)]
-pub(crate) struct Programs {
+pub(crate) struct EngineFiles {
     /// The host.
     #[arg(long)]
     pub(crate) tidelock: PathBuf,
+    /// The folder of the built components.
+    #[arg(long)]
+    pub(crate) components: PathBuf,
+    /// Where input, state and output go; the input of a contest is kept.
+    #[arg(long)]
+    pub(crate) folder: PathBuf,
+}
+
+/// Where all programs are.
+#[derive(Debug, Args)]
+pub(crate) struct Programs {
+    #[command(flatten)]
+    pub(crate) engine: EngineFiles,
     /// The plain program.
     #[arg(long)]
     pub(crate) plain: PathBuf,
     /// The engine with functions in place of the components.
     #[arg(long)]
     pub(crate) native: PathBuf,
-    /// The folder of the built components.
-    #[arg(long)]
-    pub(crate) components: PathBuf,
-    /// Where input, state and output go; the input is kept.
-    #[arg(long)]
-    pub(crate) folder: PathBuf,
 }
 
 /// Who takes part.
@@ -80,7 +87,7 @@ impl Ground<'_> {
         programs: &Programs,
         partitions: u32,
     ) -> Result<Ground<'_>> {
-        let folder = programs.folder.join(workload.name());
+        let folder = programs.engine.folder.join(workload.name());
         fs::create_dir_all(&folder)
             .with_context(|| format!("failed to create {}", folder.display()))?;
         Ok(Ground {
@@ -97,7 +104,11 @@ impl Ground<'_> {
     ///
     /// If it cannot be written.
     pub(crate) fn input(&self, records: u64) -> Result<PathBuf> {
-        let path = self.programs.folder.join(format!("events-{records}.jsonl"));
+        let path = self
+            .programs
+            .engine
+            .folder
+            .join(format!("events-{records}.jsonl"));
         if !path.exists() {
             eprintln!("writing {records} events to {}", path.display());
             events::generate(&path, records, USERS)?;
@@ -131,7 +142,7 @@ impl Ground<'_> {
         }
         let data = self.data(program);
         clear_data(&data)?;
-        let components = &self.programs.components;
+        let components = &self.programs.engine.components;
         let text = (self.workload).pipeline(input, components, &output, self.partitions);
         let pipeline = self.folder.join(format!("{}.toml", program.name()));
         fs::write(&pipeline, text)
@@ -146,7 +157,7 @@ impl Ground<'_> {
                 command
             }
             _ => {
-                let mut command = Command::new(&self.programs.tidelock);
+                let mut command = Command::new(&self.programs.engine.tidelock);
                 command.arg("run").arg(&pipeline).arg("--data").arg(&data);
                 command
             }

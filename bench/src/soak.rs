@@ -47,7 +47,7 @@ struct Sample {
 ///
 /// If the engine ends by itself, or its store can't be read.
 pub(crate) fn run(arguments: &SoakArguments) -> Result<()> {
-    let folder = arguments.folder.join("soak");
+    let folder = arguments.engine.folder.join("soak");
     if folder.exists() {
         fs::remove_dir_all(&folder)
             .with_context(|| format!("failed to remove {}", folder.display()))?;
@@ -87,7 +87,7 @@ fn pipeline_text(arguments: &SoakArguments) -> String {
          [limits]\nstate_cache = \"64MiB\"\n\
          [components]\nsum = {:?}\n\
          [sources.amounts]\ntype = \"generator\"\nkeys = {}\nskew = {:.1}\nseed = 1\n",
-        arguments.components.join("keyed_sum_sum.wasm"),
+        arguments.engine.components.join("keyed_sum_sum.wasm"),
         arguments.keys,
         arguments.skew,
     );
@@ -269,7 +269,7 @@ struct Engine {
 
 impl Engine {
     fn start(arguments: &SoakArguments, pipeline: &Path, data: &Path) -> Result<Engine> {
-        let mut command = Command::new(&arguments.tidelock);
+        let mut command = Command::new(&arguments.engine.tidelock);
         command.args(["run", "--log", "debug"]).arg(pipeline);
         command.arg("--data").arg(data);
         let mut child = command

@@ -3,9 +3,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use harness::{Finished, Running, TestHost, component, tidelock, workspace};
+use harness::{Finished, Running, TestHost, component};
 use serde_json::Value;
 use tidelock::cli::open_embedded_storage;
 use tidelock::storage::letter_requests::all_requests;
@@ -16,6 +15,8 @@ use tidelock::types::dead_letter::{
 };
 use tidelock::types::epoch::EpochCommit;
 use tidelock::types::ids::PartitionId;
+
+use crate::operating::{commands_of_page, run_as_written};
 
 /// One of each, among good lines.
 const LINES: &str =
@@ -391,35 +392,18 @@ fn p2_discarded_letters_are_gone_and_nothing_else_is() {
 /// docs/dead-letters.md, word for word: its commands are run as they stand there.
 #[test]
 fn the_commands_of_the_page_on_dead_letters_run_as_they_are_written() {
-    let document = fs::read_to_string(workspace().join("docs/dead-letters.md"));
-    let document = document.expect("the page is there");
-    let blocks = document.split("```sh\n").skip(1);
-    let commands: Vec<&str> = blocks
-        .flat_map(|block| block.split_once("```").expect("a block ends").0.lines())
-        .collect();
-    for named in [
+    let named = [
         "dlq list",
         "dlq show",
         "dlq replay",
         "dlq discard",
         "dlq repro",
         "replay ",
-    ] {
-        let is_there = commands.iter().any(|command| command.contains(named));
-        assert!(is_there, "{named} is not on the page");
-    }
+    ];
+    let commands = commands_of_page("dead-letters.md", &named);
     let folder = completed();
-    let program = tidelock();
-    let programs = program.parent().expect("a program lies in a folder");
-    let path = std::env::var("PATH").expect("there is a PATH");
-    for line in commands {
-        let mut shell = Command::new("sh");
-        shell
-            .args(["-e", "-c", line])
-            .current_dir(folder.folder())
-            .env("PATH", format!("{}:{path}", programs.display()));
-        let finished = Running::start(&mut shell).wait();
-        assert!(finished.status.success(), "{line}: {finished:?}");
+    for line in &commands {
+        let _ = run_as_written(&folder, line);
     }
     assert_eq!(folder.read("item.bin"), b"panic 2");
     let letters: Value = serde_json::from_slice(&folder.read("letters.json")).expect("JSON");

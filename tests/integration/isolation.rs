@@ -8,14 +8,12 @@ use harness::{Finished, TestHost, component};
 use serde_json::Value;
 use tidelock::cli::open_embedded_storage;
 use tidelock::storage::letter_requests::add_requests;
-use tidelock::storage::letter_rows::read_letters;
-use tidelock::storage::scan::ScanLimit;
 use tidelock::types::dead_letter::{
     DeadLetter, DeadLetterId, LetterItem, LetterOrigin, LetterRequestKind,
 };
-use tidelock::types::ids::PartitionId;
 
 use crate::kill::{Random, seed};
+use crate::undecodable::letters;
 
 /// Fuel that a thousand good messages never need and a spinning one soon has used up.
 const FUEL: u64 = 400_000_000;
@@ -110,26 +108,6 @@ fn run(folder: &TestHost) -> Finished {
 
 fn document(finished: &Finished) -> Value {
     serde_json::from_slice(&finished.stdout).expect("the run prints a document")
-}
-
-/// All dead letters of a store that nobody has.
-fn letters(folder: &TestHost) -> Vec<(DeadLetterId, DeadLetter)> {
-    let storage = open_embedded_storage(&folder.path(".tidelock")).expect("it opens");
-    let mut letters = Vec::new();
-    for partition in (1..20).map(PartitionId) {
-        let mut behind = None;
-        loop {
-            let page = read_letters(&*storage, partition, behind, ScanLimit::rows(100));
-            let page = page.expect("they can be read");
-            let Some((last, _)) = page.last() else { break };
-            behind = Some(*last);
-            let decoded = page
-                .into_iter()
-                .map(|(id, letter)| (id, letter.expect("it decodes")));
-            letters.extend(decoded);
-        }
-    }
-    letters
 }
 
 fn payload(letter: &DeadLetter) -> String {

@@ -39,7 +39,7 @@ fn out(folder: &TestHost) -> Vec<u8> {
 }
 
 /// All dead letters of the folder's data directory, in the order of their partitions and epochs.
-fn letters(folder: &TestHost) -> Vec<(DeadLetterId, DeadLetter)> {
+pub(crate) fn letters(folder: &TestHost) -> Vec<(DeadLetterId, DeadLetter)> {
     let data = folder.path(".tidelock");
     let storage = EmbeddedStorage::open(&data, EmbeddedOptions::default());
     let storage = storage.expect("nobody else has it");
@@ -264,17 +264,22 @@ fn p2_records_that_cannot_be_decoded_are_kept_and_the_others_lead_to_what_they_w
     }
 }
 
-#[test]
-fn records_that_are_skipped_are_counted_and_leave_nothing() {
-    let records = &records()[1];
-    let (content, bad) = with_bad_records(records, b"\n");
+/// A pipeline over lines of JSON, some bad, under this policy; and what letters are to say of the bad ones.
+fn json_lines_under(policy: &str) -> (TestHost, Vec<KeptRecord>) {
+    let (content, bad) = with_bad_records(&records()[1], b"\n");
     let folder = TestHost::new();
     folder.write("input", content);
     let source = file(
         "jsonl",
-        "max_record_bytes = \"200B\"\non_failure = \"skip\"",
+        &format!("max_record_bytes = \"200B\"\non_failure = \"{policy}\""),
     );
     write_pipeline(&folder, &source, "");
+    (folder, bad)
+}
+
+#[test]
+fn records_that_are_skipped_are_counted_and_leave_nothing() {
+    let (folder, bad) = json_lines_under("skip");
     let finished = run(&folder, &["-o", "json"]);
     check_says(&finished, 0, &["8 records", "4 rows out, 4 skipped, "]);
     let document: Value = serde_json::from_str(&finished.stdout_text()).expect("it is JSON");
@@ -282,21 +287,13 @@ fn records_that_are_skipped_are_counted_and_leave_nothing() {
     assert_eq!(document["dead_letters"], 0);
     assert_eq!(document["source_records"], 8);
     assert_eq!(document["jobs"][0]["skipped"], bad.len());
-    assert_eq!(out(&folder), clean(records, b"\n"));
+    assert_eq!(out(&folder), clean(&records()[1], b"\n"));
     assert_eq!(letters(&folder), []);
 }
 
 #[test]
 fn dead_letters_are_counted_and_told() {
-    let records = &records()[1];
-    let (content, bad) = with_bad_records(records, b"\n");
-    let folder = TestHost::new();
-    folder.write("input", content);
-    let source = file(
-        "jsonl",
-        "max_record_bytes = \"200B\"\non_failure = \"dead_letter\"",
-    );
-    write_pipeline(&folder, &source, "");
+    let (folder, bad) = json_lines_under("dead_letter");
     let told = [
         "4 rows out, 4 dead letters, ",
         "job in: 4 items became dead letters",
@@ -346,6 +343,13 @@ fn what_concerns_a_source_as_a_whole_fails_whatever_is_said_of_its_records() {
     assert_eq!(letters(&folder), []);
 }
 
+/// The files and lines that the letters of a folder's store are of.
+fn places_of_kept(folder: &TestHost) -> Vec<(String, u64)> {
+    (kept(&letters(folder)).into_iter())
+        .map(|record| (record.of, record.line))
+        .collect()
+}
+
 #[test]
 fn records_of_directories_are_kept_with_their_files() {
     let folder = TestHost::new();
@@ -361,9 +365,7 @@ fn records_of_directories_are_kept_with_their_files() {
         &["6 records", "2 rows out, 4 dead letters"],
     );
     assert_eq!(out(&folder), b"1\n2\n");
-    let places: Vec<(String, u64)> = (kept(&letters(&folder)).into_iter())
-        .map(|record| (record.of, record.line))
-        .collect();
+    let places = places_of_kept(&folder);
     let expected = [
         ("a.jsonl", 2),
         ("b.jsonl", 1),
@@ -384,9 +386,7 @@ fn files_that_wait_for_their_turn_keep_their_records_too() {
                   format = \"jsonl\"\non_failure = \"dead_letter\"";
     write_pipeline(&folder, source, "");
     check_says(&run(&folder, &[]), 0, &["2 rows out, 2 dead letters"]);
-    let mut places: Vec<(String, u64)> = (kept(&letters(&folder)).into_iter())
-        .map(|record| (record.of, record.line))
-        .collect();
+    let mut places = places_of_kept(&folder);
     places.sort();
     assert_eq!(places, [("a".to_owned(), 2), ("b".to_owned(), 1)]);
 }

@@ -7,11 +7,12 @@ use std::marker::PhantomData;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::bindings::{self, Batch, Description, Failure, Kind};
+use crate::bindings::{self, Batch, Description, Failure};
 use crate::codec::{self, Codec};
 use crate::column;
 use crate::computation::{
-    Computation, OfBatchMap, at_item, message, message_item, names, refuse_visits, whole_batch,
+    Computation, OfBatchMap, at_item, describe_map, message, message_item, refuse_what_no_map_gets,
+    whole_batch,
 };
 use crate::effects::{Level, no_timers};
 use crate::error::{Error, Result};
@@ -113,23 +114,14 @@ pub trait BatchMap: Sized {
 
 impl<C: BatchMap> Computation<OfBatchMap> for C {
     fn describe() -> Description {
-        Description {
-            kind: Kind::Map,
-            inputs: names(C::Inputs::NAMES),
-            outputs: names(C::Outputs::NAMES),
-            states: Vec::new(),
-            timers: Vec::new(),
-        }
+        describe_map(C::Inputs::NAMES, C::Outputs::NAMES)
     }
 
     fn process(parameters: &str, batch: Batch) -> Result<bindings::Effects, Failure> {
         let computation = parameters::read(parameters)
             .and_then(C::new)
             .map_err(whole_batch)?;
-        if !batch.timers.streams.is_empty() {
-            return Err(whole_batch(Error::new("a map has no timers")));
-        }
-        refuse_visits(&batch)?;
+        refuse_what_no_map_gets(&batch)?;
         let count = batch.messages.streams.len();
         let mut messages = Vec::with_capacity(count);
         let mut origins = Vec::with_capacity(count);

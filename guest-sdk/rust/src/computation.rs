@@ -142,23 +142,14 @@ pub enum OfBatchMap {}
 
 impl<C: Map> Computation<OfMap> for C {
     fn describe() -> Description {
-        Description {
-            kind: Kind::Map,
-            inputs: names(C::Inputs::NAMES),
-            outputs: names(C::Outputs::NAMES),
-            states: Vec::new(),
-            timers: Vec::new(),
-        }
+        describe_map(C::Inputs::NAMES, C::Outputs::NAMES)
     }
 
     fn process(parameters: &str, batch: Batch) -> Result<crate::bindings::Effects, Failure> {
         let computation = parameters::read(parameters)
             .and_then(C::new)
             .map_err(whole_batch)?;
-        if !batch.timers.streams.is_empty() {
-            return Err(whole_batch(Error::new("a map has no timers")));
-        }
-        refuse_visits(&batch)?;
+        refuse_what_no_map_gets(&batch)?;
         let Batch { keys, messages, .. } = batch;
         let mut effects = Effects::new(&[], &messages.event_times);
         for index in 0..messages.streams.len() {
@@ -233,6 +224,24 @@ impl<C: Transform> Computation<OfTransform> for C {
                 .map_err(|error| at_item(item, &error))?;
         }
         Ok(effects.finish(state.store()?))
+    }
+}
+
+/// What a map says of itself, whether it gets messages one by one or whole batches.
+pub(crate) fn describe_map(inputs: &[&str], outputs: &[&str]) -> Description {
+    Description {
+        kind: Kind::Map,
+        inputs: names(inputs),
+        outputs: names(outputs),
+        states: Vec::new(),
+        timers: Vec::new(),
+    }
+}
+
+pub(crate) fn refuse_what_no_map_gets(batch: &Batch) -> Result<(), Failure> {
+    match batch.timers.streams.is_empty() {
+        true => refuse_visits(batch),
+        false => Err(whole_batch(Error::new("a map has no timers"))),
     }
 }
 

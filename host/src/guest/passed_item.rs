@@ -8,7 +8,7 @@ pub const KEPT_STATE_BYTES_MAX: usize = 256 << 10;
 
 /// The most bytes of states and of what is told of failures (backtraces, prints) that are kept with the items of one
 /// batch, together; what comes later is kept without them.
-pub const KEPT_BYTES_MAX: usize = 64 << 20;
+pub const CALL_KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// What is to become of an item that failed alone, after all items before it had passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,13 +47,13 @@ impl PassedItem {
         let states = batch.states.iter().map(|state| state.values.bytes.len());
         let state_bytes = states.sum::<usize>();
         let told_bytes = error.report().map_or(0, CallReport::size_bytes);
-        if *kept_bytes + told_bytes > KEPT_BYTES_MAX {
+        if *kept_bytes + told_bytes > CALL_KEPT_BYTES_MAX {
             error.forget_report();
         } else {
             *kept_bytes += told_bytes;
         }
         let is_large =
-            state_bytes > KEPT_STATE_BYTES_MAX || *kept_bytes + state_bytes > KEPT_BYTES_MAX;
+            state_bytes > KEPT_STATE_BYTES_MAX || *kept_bytes + state_bytes > CALL_KEPT_BYTES_MAX;
         if !is_large {
             *kept_bytes += state_bytes;
         } else {
@@ -134,7 +134,7 @@ mod tests {
                 .map_or(0, |report| report.stderr.len());
             with_states += usize::from(passed.left_out_state_bytes == 0);
         }
-        assert!(told + 40_000 * with_states <= KEPT_BYTES_MAX);
+        assert!(told + 40_000 * with_states <= CALL_KEPT_BYTES_MAX);
         assert!(with_states > 1_000, "{with_states}");
     }
 }

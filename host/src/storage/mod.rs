@@ -59,6 +59,7 @@ mod letter_codec;
 pub mod letter_requests;
 pub mod letter_rows;
 pub mod memory;
+pub mod merged_pages;
 mod queue_codec;
 pub mod queue_rows;
 pub mod rows;

@@ -201,8 +201,9 @@ impl Attempts {
         })
     }
 
-    /// Writes down that the replay of a letter, the first one of its epoch or not, is about to be tried, if it may be: after an unclean stop in the middle of
-    /// replays alone, and not more often than an item may be begun that the process ends with.
+    /// Writes down that the replay of a letter, the first one of its epoch or not, is about to be tried, if it may be:
+    /// alone after an unclean stop in the middle of replays, and not more often than an item is begun with which the
+    /// process ends.
     ///
     /// # Errors
     ///

@@ -1,21 +1,11 @@
 //! The rows of a state over all its partitions, in the order of their keys.
-//!
-//! **Invariant:** a page of each partition is in memory, never a state.
-
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
 
 use crate::cli::state::{Selected, SelectedPartition};
+use crate::storage::merged_pages::{MergedPages, Pages};
 use crate::storage::scan::ScanLimit;
 use crate::storage::{Storage, StorageError, rows};
 use crate::types::epoch::StoredState;
 use crate::types::ids::PartitionId;
-
-/// Rows of a partition that are read at a time.
-const PAGE_ROWS: usize = 1_000;
-
-/// Bytes of pages, those of all partitions together.
-const PAGES_BYTES: usize = 32 << 20;
 
 /// A key with its value.
 pub(super) struct StateRow {
@@ -30,20 +20,38 @@ pub(super) struct StateRow {
 
 /// Reads them.
 pub(super) struct MergedRows<'a> {
+    state: &'a str,
+    rows: MergedPages<StatePages<'a>>,
+}
+
+struct StatePages<'a> {
     storage: &'a dyn Storage,
     state: &'a str,
     prefix: &'a [u8],
-    limit: ScanLimit,
-    cursors: Vec<Cursor<'a>>,
-    /// The next key of each partition that has one.
-    next: BinaryHeap<Reverse<(Vec<u8>, usize)>>,
-}
-
-struct Cursor<'a> {
     partition: &'a SelectedPartition,
-    page: VecDeque<(Vec<u8>, StoredState)>,
     /// Where its next page begins.
     from: Option<Vec<u8>>,
+}
+
+impl Pages for StatePages<'_> {
+    type Row = (Vec<u8>, StoredState);
+    type Order = Vec<u8>;
+
+    fn next_page(&mut self, limit: ScanLimit) -> Result<Vec<Self::Row>, StorageError> {
+        let Some(from) = self.from.take() else {
+            return Ok(Vec::new());
+        };
+        let partition = self.partition.id;
+        let mut page = rows::scan_states(self.storage, partition, self.state, &from, limit)?;
+        let count = page.rows.len();
+        page.rows.retain(|(key, _)| key.starts_with(self.prefix));
+        self.from = page.next.filter(|_| page.rows.len() == count);
+        Ok(page.rows)
+    }
+
+    fn order((key, _): &Self::Row) -> Vec<u8> {
+        key.clone()
+    }
 }
 
 impl<'a> MergedRows<'a> {
@@ -54,58 +62,27 @@ impl<'a> MergedRows<'a> {
         prefix: &'a [u8],
         from: &'a [u8],
     ) -> Result<MergedRows<'a>, StorageError> {
-        let start = from.max(prefix);
-        let cursors = selected.partitions.iter().map(|partition| Cursor {
-            partition,
-            page: VecDeque::new(),
-            from: Some(start.to_vec()),
-        });
-        let cursors: Vec<Cursor<'a>> = cursors.collect();
-        let mut rows = MergedRows {
+        let state = &*selected.state;
+        let pages = selected.partitions.iter().map(|partition| StatePages {
             storage,
-            state: &selected.state,
+            state,
             prefix,
-            limit: ScanLimit {
-                rows: PAGE_ROWS,
-                bytes: PAGES_BYTES / cursors.len().max(1),
-            },
-            next: BinaryHeap::new(),
-            cursors,
-        };
-        for index in 0..rows.cursors.len() {
-            rows.advance(index)?;
-        }
-        Ok(rows)
-    }
-
-    /// Puts the next key of a partition in its place.
-    fn advance(&mut self, index: usize) -> Result<(), StorageError> {
-        let cursor = &mut self.cursors[index];
-        while cursor.page.is_empty()
-            && let Some(from) = cursor.from.take()
-        {
-            let id = cursor.partition.id;
-            let page = rows::scan_states(self.storage, id, self.state, &from, self.limit)?;
-            cursor.page.extend(page.rows);
-            cursor.from = page.next;
-        }
-        let next = cursor.page.front().map(|(key, _)| key);
-        if let Some(key) = next.filter(|key| key.starts_with(self.prefix)) {
-            self.next.push(Reverse((key.clone(), index)));
-        }
-        Ok(())
+            partition,
+            from: Some(from.max(prefix).to_vec()),
+        });
+        Ok(MergedRows {
+            state,
+            rows: MergedPages::new(pages)?,
+        })
     }
 
     fn take(&mut self) -> Result<Option<StateRow>, StorageError> {
-        while let Some(Reverse((_, index))) = self.next.pop() {
-            let cursor = &mut self.cursors[index];
-            let partition = cursor.partition;
-            let row = cursor.page.pop_front();
-            self.advance(index)?;
+        while let Some((pages, (key, stored))) = self.rows.take()? {
             // One without value only says when its key was touched last.
-            let Some((key, stored)) = row.filter(|(_, stored)| !stored.value.is_empty()) else {
+            if stored.value.is_empty() {
                 continue;
-            };
+            }
+            let partition = pages.partition;
             return Ok(Some(StateRow {
                 key,
                 partition: partition.id,

@@ -1,20 +1,12 @@
 //! All dead letters of a store, oldest first, merged over their partitions a page at a time.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
-
 use crate::storage::letter_rows::read_letters;
+use crate::storage::merged_pages::{MergedPages, Pages};
 use crate::storage::scan::ScanLimit;
 use crate::storage::{Storage, StorageError, keys};
 use crate::types::batch::Timestamp;
 use crate::types::dead_letter::{DeadLetter, DeadLetterId};
 use crate::types::ids::PartitionId;
-
-/// Letters of a partition that are read at a time.
-const PAGE_ROWS: usize = 1_000;
-
-/// Bytes of pages, those of all partitions together; of each partition one letter is read whatever its size.
-const PAGES_BYTES: usize = 32 << 20;
 
 /// A letter, or why it can't be read.
 pub type FoundLetter = (DeadLetterId, Result<DeadLetter, StorageError>);
@@ -40,20 +32,28 @@ pub fn partitions_with_letters(storage: &dyn Storage) -> Result<Vec<PartitionId>
 
 /// Reads letters: by the moment at which they were written, and in a partition in the order in which it wrote them. One
 /// that can't be read comes as soon as its partition is there.
-pub struct LetterWalk<'a> {
-    storage: &'a dyn Storage,
-    limit: ScanLimit,
-    cursors: Vec<Cursor>,
-    /// When the next letter of each partition that has one was written.
-    next: BinaryHeap<Reverse<(Timestamp, usize)>>,
-}
+pub struct LetterWalk<'a>(MergedPages<LetterPages<'a>>);
 
-struct Cursor {
+struct LetterPages<'a> {
+    storage: &'a dyn Storage,
     partition: PartitionId,
-    page: VecDeque<FoundLetter>,
     /// The last letter read.
     read: Option<DeadLetterId>,
-    is_ended: bool,
+}
+
+impl Pages for LetterPages<'_> {
+    type Row = FoundLetter;
+    type Order = Timestamp;
+
+    fn next_page(&mut self, limit: ScanLimit) -> Result<Vec<FoundLetter>, StorageError> {
+        let page = read_letters(self.storage, self.partition, self.read, limit)?;
+        self.read = page.last().map(|(id, _)| *id).or(self.read);
+        Ok(page)
+    }
+
+    fn order((_, letter): &FoundLetter) -> Timestamp {
+        letter.as_ref().map_or(0, |letter| letter.written)
+    }
 }
 
 impl<'a> LetterWalk<'a> {
@@ -75,51 +75,12 @@ impl<'a> LetterWalk<'a> {
         storage: &'a dyn Storage,
         partitions: Vec<PartitionId>,
     ) -> Result<LetterWalk<'a>, StorageError> {
-        let cursors = partitions.into_iter().map(|partition| Cursor {
-            partition,
-            page: VecDeque::new(),
-            read: None,
-            is_ended: false,
-        });
-        let cursors: Vec<Cursor> = cursors.collect();
-        let mut walk = LetterWalk {
+        let pages = partitions.into_iter().map(|partition| LetterPages {
             storage,
-            limit: ScanLimit {
-                rows: PAGE_ROWS,
-                bytes: PAGES_BYTES / cursors.len().max(1),
-            },
-            next: BinaryHeap::with_capacity(cursors.len()),
-            cursors,
-        };
-        for index in 0..walk.cursors.len() {
-            walk.advance(index)?;
-        }
-        Ok(walk)
-    }
-
-    /// Puts the next letter of a partition in its place.
-    fn advance(&mut self, index: usize) -> Result<(), StorageError> {
-        let cursor = &mut self.cursors[index];
-        if cursor.page.is_empty() && !cursor.is_ended {
-            let page = read_letters(self.storage, cursor.partition, cursor.read, self.limit)?;
-            cursor.is_ended = page.is_empty();
-            cursor.read = page.last().map(|(id, _)| *id).or(cursor.read);
-            cursor.page.extend(page);
-        }
-        if let Some((_, letter)) = cursor.page.front() {
-            let written = letter.as_ref().map_or(0, |letter| letter.written);
-            self.next.push(Reverse((written, index)));
-        }
-        Ok(())
-    }
-
-    fn take(&mut self) -> Result<Option<FoundLetter>, StorageError> {
-        let Some(Reverse((_, index))) = self.next.pop() else {
-            return Ok(None);
-        };
-        let letter = self.cursors[index].page.pop_front();
-        self.advance(index)?;
-        Ok(letter)
+            partition,
+            read: None,
+        });
+        Ok(LetterWalk(MergedPages::new(pages)?))
     }
 }
 
@@ -127,7 +88,8 @@ impl Iterator for LetterWalk<'_> {
     type Item = Result<FoundLetter, StorageError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.take().transpose()
+        let letter = self.0.take().map(|next| next.map(|(_, letter)| letter));
+        letter.transpose()
     }
 }
 

@@ -30,7 +30,7 @@ use crate::worker::plan::{NodePlan, StreamPlan, TimePlan};
 use crate::worker::sweep::StateSweep;
 use crate::worker::timers::{DueLimit, DueTimers, Timers, TimersError};
 
-pub use passed::{KEPT_BYTES_MAX, KeptItem, PassedOver};
+pub use passed::{BATCH_KEPT_BYTES_MAX, KeptItem, PassedOver};
 
 use keyed::{KeyedCall, KeyedNode, first_timers, load_states, long_key};
 use node::Node;
@@ -193,7 +193,7 @@ impl Chain {
                 .collect(),
             keeps_origins: streams_with_origins.contains(&true),
             passed: Vec::new(),
-            letter_room: KEPT_BYTES_MAX,
+            letter_room: BATCH_KEPT_BYTES_MAX,
             attempts,
         };
         chain.set_time(stands_at);
@@ -293,13 +293,10 @@ impl Chain {
         }
         // What takes it without a computation gets it; which of those that read it has ended the process is not known.
         self.take_records(input);
-        for place in 0..self.maps.len() {
-            let plan = &self.maps[place].plan;
+        for Node { plan, .. } in &self.maps {
             let calls = map_batches(&self.streams, &plan.inputs, &self.limits, false);
             if let Some((batch, _)) = calls.into_iter().next() {
-                let plan = &self.maps[place].plan;
-                let passed = pass_over(plan, batch, attempts)?;
-                self.passed.push(passed);
+                self.passed.push(pass_over(plan, batch, attempts)?);
             }
         }
         Ok(())
@@ -536,7 +533,7 @@ impl Chain {
     fn begin_batch(&mut self) {
         self.streams.iter_mut().for_each(StreamMessages::clear);
         self.passed.clear();
-        self.letter_room = KEPT_BYTES_MAX;
+        self.letter_room = BATCH_KEPT_BYTES_MAX;
     }
 
     /// Items of the last batch that computations were passed over for.
@@ -702,8 +699,7 @@ impl Chain {
         place: usize,
         epoch: &mut OpenEpoch,
     ) -> Result<Option<Box<ChainFailure>>, ChainError> {
-        let followed = place + 1 < self.maps.len();
-        let node = &mut self.maps[place];
+        let node = &self.maps[place];
         let suggested_rows = node.plan.computation.suggested_rows();
         let limits = EpochLimits {
             max_rows_per_batch: self.limits.max_rows_per_batch.min(suggested_rows),
@@ -715,36 +711,54 @@ impl Chain {
             &limits,
             node.keeps_origins,
         ) {
-            let effects = match node.call(
-                &batch,
-                &items,
-                epoch,
-                &mut self.attempts,
-                &mut self.letter_room,
-            ) {
-                Ok((effects, passed)) => {
-                    self.passed.extend(passed);
-                    effects
-                }
-                Err(failure) => {
-                    return node.fail(failure, &batch, &items, followed, &mut self.streams);
-                }
-            };
-            distribute(
-                &effects.outputs,
-                &items,
-                &node.plan.outputs,
-                &mut self.streams,
-            );
-            let size_bytes = self.streams.iter().map(StreamMessages::total_bytes).sum();
-            if size_bytes > CHAIN_BYTES_MAX {
-                return Err(ChainError::TooMuch {
-                    computation: node.plan.name.clone(),
-                    size_bytes,
-                });
+            let failure = self.call_map(place, &batch, &items, epoch)?;
+            if failure.is_some() {
+                return Ok(failure);
             }
         }
         Ok(None)
+    }
+
+    /// Runs one batch of a map and puts its outputs into the streams.
+    fn call_map(
+        &mut self,
+        place: usize,
+        batch: &Batch,
+        items: &CallItems,
+        epoch: &mut OpenEpoch,
+    ) -> Result<Option<Box<ChainFailure>>, ChainError> {
+        let followed = place + 1 < self.maps.len();
+        let node = &mut self.maps[place];
+        let called = node.call(
+            batch,
+            items,
+            epoch,
+            &mut self.attempts,
+            &mut self.letter_room,
+        );
+        let effects = match called {
+            Ok((effects, passed)) => {
+                self.passed.extend(passed);
+                effects
+            }
+            Err(failure) => {
+                return node.fail(failure, batch, items, followed, &mut self.streams);
+            }
+        };
+        distribute(
+            &effects.outputs,
+            items,
+            &node.plan.outputs,
+            &mut self.streams,
+        );
+        let size_bytes = self.streams.iter().map(StreamMessages::total_bytes).sum();
+        match size_bytes > CHAIN_BYTES_MAX {
+            true => Err(ChainError::TooMuch {
+                computation: node.plan.name.clone(),
+                size_bytes,
+            }),
+            false => Ok(None),
+        }
     }
 }
 

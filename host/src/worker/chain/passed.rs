@@ -19,7 +19,7 @@ pub struct PassedOver {
 
 /// The most bytes of what is kept of items that one batch of a job's input leads to; what fails beyond is kept without
 /// what is needed to repeat its call. An epoch must be able to hold it.
-pub const KEPT_BYTES_MAX: usize = 128 << 20;
+pub const BATCH_KEPT_BYTES_MAX: usize = 128 << 20;
 
 /// Bytes of the reason of a failure that is kept without the rest.
 const SHORT_REASON_BYTES: usize = 256;
@@ -198,12 +198,12 @@ mod tests {
                 attempts: 1,
             })
         };
-        let mut room_bytes = KEPT_BYTES_MAX;
+        let mut room_bytes = BATCH_KEPT_BYTES_MAX;
         let all: Vec<Box<KeptItem>> = (0..200).map(|_| kept().within(&mut room_bytes)).collect();
         let told = |kept: &KeptItem| kept.failure.stderr.len() + kept.failure.reason.len();
         assert!(
             all.iter().map(|kept| told(kept)).sum::<usize>()
-                <= KEPT_BYTES_MAX + 200 * SHORT_REASON_BYTES
+                <= BATCH_KEPT_BYTES_MAX + 200 * SHORT_REASON_BYTES
         );
         let is_whole = |kept: &KeptItem| match &kept.origin {
             LetterOrigin::Computation(computation) => !computation.settings.is_empty(),

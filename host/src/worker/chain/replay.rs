@@ -1,27 +1,21 @@
 //! The item of a dead letter through the chain once more: the computation that failed on it, then those behind it.
 
 use crate::engine::epoch::OpenEpoch;
-use crate::engine::stream::{CallItems, InputMessages, StreamMessages, distribute};
+use crate::engine::stream::{CallItems, InputMessages};
 use crate::storage::Storage;
 use crate::types::batch::{Batch, MessageColumns, TimerColumns};
 use crate::types::dead_letter::LetterItem;
 use crate::types::pipeline::OnFailure;
 use crate::types::timer::TimerSetting;
 
-use super::keyed::KeyedCall;
 use super::node::Node;
 use super::{Chain, ChainError};
 
 impl Chain {
-    /// Whether the computation of that name is in the chain and reads the stream, or has the timer stream, that the item is
-    /// of.
-    pub fn can_replay(&self, computation: &str, item: &LetterItem) -> bool {
-        self.batch_of(computation, item).is_some()
-    }
-
     /// Processes the item of a dead letter as one that has just come: states and watermarks are those of now, and a timer
     /// fires though it is no longer pending. What fails is passed over and kept, whatever the policies say: a person has
-    /// asked, and the job goes on.
+    /// asked, and the job goes on. Whether the computation is in the chain and reads the stream, or has the timer stream,
+    /// that the item is of; else nothing is done.
     ///
     /// # Errors
     ///
@@ -33,77 +27,29 @@ impl Chain {
         setting: TimerSetting,
         epoch: &mut OpenEpoch,
         storage: &dyn Storage,
-    ) -> Result<(), ChainError> {
-        self.begin_batch();
-        let policies = self.keep_whatever_fails();
-        let replayed = self.replay_item(computation, item, setting, epoch, storage);
-        self.restore(&policies);
-        replayed
-    }
-
-    fn replay_item(
-        &mut self,
-        computation: &str,
-        item: &LetterItem,
-        setting: TimerSetting,
-        epoch: &mut OpenEpoch,
-        storage: &dyn Storage,
-    ) -> Result<(), ChainError> {
-        let Some(mut batch) = self.batch_of(computation, item) else {
-            return Ok(());
+    ) -> Result<bool, ChainError> {
+        let Some(batch) = self.batch_of(computation, item) else {
+            return Ok(false);
         };
+        self.begin_batch();
         count_in(&batch, epoch);
         let mut items = CallItems {
             roots: vec![0],
             event_times: [&batch.timers.event_times[..], &batch.messages.event_times].concat(),
             ..CallItems::default()
         };
-        if let Some(place) = self.place_of(computation) {
-            let node = &mut self.maps[place];
-            if node.keeps_origins {
+        self.keeping_whatever_fails(|chain| {
+            let Some(place) = chain.place_of(computation) else {
+                let failure = chain.run_transform(batch, &items, setting, epoch, storage)?;
+                return chain.run_maps(failure, epoch);
+            };
+            if chain.maps[place].keeps_origins {
                 items.origins.push([0]);
             }
-            match node.call(
-                &batch,
-                &items,
-                epoch,
-                &mut self.attempts,
-                &mut self.letter_room,
-            ) {
-                Ok((effects, passed)) => {
-                    self.passed.extend(passed);
-                    let outputs = &node.plan.outputs;
-                    distribute(&effects.outputs, &items, outputs, &mut self.streams);
-                }
-                Err(failure) => return Err(ChainError::Guest(failure)),
-            }
-            return self.run_maps_from(place + 1, None, epoch);
-        }
-        let slots = self.fill_in(&mut batch, &items, epoch, storage)?;
-        let Some(keyed) = &mut self.transform else {
-            return Ok(());
-        };
-        match keyed.node.call(
-            &batch,
-            &items,
-            epoch,
-            &mut self.attempts,
-            &mut self.letter_room,
-        ) {
-            Ok((effects, passed)) => {
-                let call = KeyedCall {
-                    keys: &batch.keys,
-                    items: &items,
-                    slots: &slots,
-                    effects: &effects,
-                };
-                let of = (&batch, &passed[..]);
-                keyed.apply(of, &call, setting, epoch, storage, &mut self.streams)?;
-                self.passed.extend(passed);
-            }
-            Err(failure) => return Err(ChainError::Guest(failure)),
-        }
-        self.run_maps_from(0, None, epoch)
+            let failure = chain.call_map(place, &batch, &items, epoch)?;
+            chain.run_maps_from(place + 1, failure, epoch)
+        })?;
+        Ok(true)
     }
 
     /// Records of the job's source, of which one could not be decoded when it came.
@@ -117,19 +63,20 @@ impl Chain {
         epoch: &mut OpenEpoch,
     ) -> Result<(), ChainError> {
         self.begin_batch();
-        let policies = self.keep_whatever_fails();
         epoch.add_input(&records);
+        let count = records.len();
+        self.take_records(records);
         // All go back to the one item that is replayed.
-        self.streams[0] = StreamMessages {
-            roots: vec![0; records.len()],
-            keys: records.keys,
-            event_times: records.event_times,
-            payloads: records.payloads,
-            ..StreamMessages::default()
-        };
-        let replayed = self.run_maps_from(0, None, epoch);
+        self.streams[0].roots = vec![0; count];
+        self.keeping_whatever_fails(|chain| chain.run_maps(None, epoch))
+    }
+
+    /// Has every computation pass over and keep what it fails on while `run` goes on.
+    fn keeping_whatever_fails<T>(&mut self, run: impl FnOnce(&mut Chain) -> T) -> T {
+        let policies = self.keep_whatever_fails();
+        let done = run(self);
         self.restore(&policies);
-        replayed
+        done
     }
 
     /// Has every computation pass over what it fails on, and returns what they did before.

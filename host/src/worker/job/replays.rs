@@ -13,7 +13,6 @@ use crate::types::ids::PublicId;
 use crate::types::timestamp_runs::TimestampRuns;
 use crate::worker::attempts::NextReplay;
 use crate::worker::error::JobError;
-
 use crate::worker::input::ItemLocation;
 
 use super::items::chain_failed;
@@ -194,18 +193,21 @@ impl Job {
                     Some(None) => return Ok(self.keep_again(letter, epoch)),
                     Some(Some(records)) => records,
                 };
-                self.chain.replay_records(records, epoch)
+                let replayed = self.chain.replay_records(records, epoch);
+                replayed.map(|()| true)
             }
-            (LetterOrigin::Computation(computation), item)
-                if self.chain.can_replay(&computation.name, item) =>
-            {
+            (LetterOrigin::Computation(computation), item) => {
                 let name = &computation.name;
                 (self.chain).replay(name, item, setting, epoch, &*self.storage)
             }
-            _ => return Ok(Replayed::ByNobody),
+            (LetterOrigin::Source { .. }, _) => Ok(false),
         };
         let partition = self.lease.partition;
-        ran.map_err(|error| chain_failed(error, partition, epoch.id(), |_| location.clone()))?;
+        let is_taken =
+            ran.map_err(|error| chain_failed(error, partition, epoch.id(), |_| location.clone()))?;
+        if !is_taken {
+            return Ok(Replayed::ByNobody);
+        }
         self.keep_passed_again(epoch, &letter);
         let times = TimestampRuns::repeated(setting.now, 1);
         // What else goes back to its message has the ids that follow from that.
